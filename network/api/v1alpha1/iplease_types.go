@@ -1,0 +1,41 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// IPLeaseSpec says who has an address.
+type IPLeaseSpec struct {
+	// Subnet is the name of the Subnet the address is of.
+	Subnet string `json:"subnet"`
+	// Address is the leased address.
+	Address string `json:"address"`
+	// Interface is the name of the NetworkInterface that has the address.
+	Interface string `json:"interface"`
+	// InterfaceUID is that NetworkInterface's UID: another of the same name is another holder.
+	InterfaceUID types.UID `json:"interfaceUID"`
+}
+
+// IPLease is one address in use. Its name is the Subnet's VNI and the address ("1001.10.0.0.5"), so that the API server's
+// create is the lock. Leases are the only truth about usage.
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster,shortName=iplease
+// +kubebuilder:printcolumn:name="Subnet",type=string,JSONPath=`.spec.subnet`
+// +kubebuilder:printcolumn:name="Address",type=string,JSONPath=`.spec.address`
+// +kubebuilder:printcolumn:name="Interface",type=string,JSONPath=`.spec.interface`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type IPLease struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec IPLeaseSpec `json:"spec"`
+}
+
+// IPLeaseList is a list of IPLeases.
+// +kubebuilder:object:root=true
+type IPLeaseList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []IPLease `json:"items"`
+}

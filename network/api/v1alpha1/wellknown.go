@@ -1,0 +1,47 @@
+package v1alpha1
+
+// The default network: the VPC and the Subnet of ordinary Pods, whose addresses are the infrastructure addresses that
+// Kubernetes sees. The controller makes both from its configuration.
+const (
+	// DefaultVPC is the name of the VPC of ordinary Pods.
+	DefaultVPC = "default"
+	// DefaultSubnet is the name of the Subnet of ordinary Pods. Tenants' Pods take their infrastructure addresses from it.
+	DefaultSubnet = "default"
+	// DefaultVNI is the default Subnet's VXLAN Network Identifier.
+	DefaultVNI uint32 = 1
+	// DefaultVPCID is the default VPC's numeric identity in the datapath.
+	DefaultVPCID uint32 = 1
+	// FirstTenantVNI is the first VNI (and VPC ID) given to other Subnets (and VPCs).
+	FirstTenantVNI uint32 = 1001
+	// MaxVNI is the largest VXLAN Network Identifier, 24 bits (RFC 7348).
+	MaxVNI uint32 = 1<<24 - 1
+)
+
+// Annotations on Pods, read by the network controller.
+const (
+	// AnnotationSubnet on a Pod names the net.mnicloud.jp Subnet its interface is in; without it the Pod is in the default
+	// Subnet. Honoured only when the Subnet's VPC lists the Pod's namespace.
+	AnnotationSubnet = "net.mnicloud.jp/subnet"
+	// AnnotationInterface on a Pod names its NetworkInterface; without it the name is the Pod's UID. A controller that
+	// replaces Pods gives all of them the same interface name (say, its object's UID), and with it one address and MAC.
+	// An existing NetworkInterface is honoured only when its namespace is the Pod's.
+	AnnotationInterface = "net.mnicloud.jp/interface"
+	// AnnotationAddress on a Pod asks for a fixed address in its Subnet.
+	AnnotationAddress = "net.mnicloud.jp/address"
+)
+
+// Labels that the network controller sets.
+const (
+	// LabelVPC on Subnets, NetworkInterfaces and IPLeases: the name of the VPC.
+	LabelVPC = "net.mnicloud.jp/vpc"
+	// LabelSubnet on NetworkInterfaces and IPLeases: the name of the Subnet.
+	LabelSubnet = "net.mnicloud.jp/subnet"
+	// LabelNode on NetworkInterfaces: the node they are attached on.
+	LabelNode = "net.mnicloud.jp/node"
+)
+
+// Finalizer is on every object of the group that has something to clean up.
+const Finalizer = "net.mnicloud.jp/cleanup"
+
+// FieldOwner is the field manager of the network controller.
+const FieldOwner = "net.mnicloud.jp/controller"

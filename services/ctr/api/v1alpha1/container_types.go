@@ -1,0 +1,214 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/mnicloud/mnicloud/kit/status"
+)
+
+// Finalizer is on every object of the group that has something to clean up.
+const Finalizer = "ctr.mnicloud.jp/cleanup"
+
+// EnvVar is an environment variable of a Container, a plain value.
+type EnvVar struct {
+	// Name of the variable.
+	// +kubebuilder:validation:Pattern=`^[A-Za-z_][A-Za-z0-9_.-]*$`
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// Value of the variable; `$(OTHER)` is replaced by OTHER's value, `$$` by `$`.
+	// +optional
+	// +kubebuilder:validation:MaxLength=32768
+	Value string `json:"value,omitempty"`
+}
+
+// Port is a port a Container listens on.
+type Port struct {
+	// Name of the port, an IANA_SVC_NAME (RFC 6335).
+	// +optional
+	// +kubebuilder:validation:MaxLength=15
+	Name string `json:"name,omitempty"`
+	// Port number.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	Port int32 `json:"port"`
+	// Protocol of the port.
+	// +optional
+	// +kubebuilder:default=TCP
+	// +kubebuilder:validation:Enum=TCP;UDP
+	Protocol corev1.Protocol `json:"protocol,omitempty"`
+}
+
+// HTTPGet asks for a path and succeeds on a status from 200 to 399.
+type HTTPGet struct {
+	// Path to ask for.
+	// +optional
+	// +kubebuilder:default="/"
+	// +kubebuilder:validation:MaxLength=1024
+	Path string `json:"path,omitempty"`
+	// Port number.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	Port int32 `json:"port"`
+}
+
+// TCPConnect succeeds when a connection opens.
+type TCPConnect struct {
+	// Port number.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	Port int32 `json:"port"`
+}
+
+// Exec runs a command in the container and succeeds when it exits with 0.
+type Exec struct {
+	// Command and its arguments; no shell is involved.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=256
+	// +listType=atomic
+	Command []string `json:"command"`
+}
+
+// Probe looks at a Container from outside. Exactly one of exec, httpGet and tcpConnect is set.
+// +kubebuilder:validation:XValidation:rule="[has(self.exec), has(self.httpGet), has(self.tcpConnect)].exists_one(x, x)",message="set exactly one of exec, httpGet and tcpConnect"
+type Probe struct {
+	// +optional
+	Exec *Exec `json:"exec,omitempty"`
+	// +optional
+	HTTPGet *HTTPGet `json:"httpGet,omitempty"`
+	// +optional
+	TCPConnect *TCPConnect `json:"tcpConnect,omitempty"`
+	// InitialDelaySeconds before the first look.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	InitialDelaySeconds int32 `json:"initialDelaySeconds,omitempty"`
+	// PeriodSeconds between looks.
+	// +optional
+	// +kubebuilder:default=10
+	// +kubebuilder:validation:Minimum=1
+	PeriodSeconds int32 `json:"periodSeconds,omitempty"`
+	// TimeoutSeconds of one look.
+	// +optional
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:Minimum=1
+	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
+	// FailureThreshold is how many failures in a row count.
+	// +optional
+	// +kubebuilder:default=3
+	// +kubebuilder:validation:Minimum=1
+	FailureThreshold int32 `json:"failureThreshold,omitempty"`
+}
+
+// Probes of a Container.
+type Probes struct {
+	// Startup holds back the other two until it has succeeded once.
+	// +optional
+	Startup *Probe `json:"startup,omitempty"`
+	// Liveness restarts the container when it fails.
+	// +optional
+	Liveness *Probe `json:"liveness,omitempty"`
+	// Readiness decides whether the Container is Ready.
+	// +optional
+	Readiness *Probe `json:"readiness,omitempty"`
+}
+
+// ContainerSpec is what a Container should be.
+type ContainerSpec struct {
+	// Subnet is the name of the Subnet, of the same tenant, that the Container is in.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="subnet cannot be changed; make a new Container"
+	Subnet string `json:"subnet"`
+	// Image reference: [registry/]repository[:tag][@digest] (OCI distribution specification).
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:Pattern=`^([a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?(\.[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?)*(:[0-9]+)?/)?[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[a-f0-9]{64})?$`
+	Image string `json:"image"`
+	// Command replaces the image's entrypoint.
+	// +optional
+	// +kubebuilder:validation:MaxItems=256
+	// +listType=atomic
+	Command []string `json:"command,omitempty"`
+	// Args replace the image's arguments.
+	// +optional
+	// +kubebuilder:validation:MaxItems=256
+	// +listType=atomic
+	Args []string `json:"args,omitempty"`
+	// Env are environment variables. MNI_ADDRESS, MNI_VPC and MNI_SUBNET are set by the cloud.
+	// +optional
+	// +kubebuilder:validation:MaxItems=256
+	// +listType=map
+	// +listMapKey=name
+	Env []EnvVar `json:"env,omitempty"`
+	// Ports the Container listens on.
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=atomic
+	Ports []Port `json:"ports,omitempty"`
+	// Probes of the Container.
+	// +optional
+	Probes *Probes `json:"probes,omitempty"`
+	// Resources asked for (requests) and at most given (limits): cpu and memory.
+	// +optional
+	Resources corev1.ResourceRequirements `json:"resources,omitempty"`
+	// Node asks for one node by name; without it the scheduler chooses.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Node string `json:"node,omitempty"`
+}
+
+// ContainerStatus is how a Container is.
+type ContainerStatus struct {
+	// Phase is computed from the conditions.
+	// +optional
+	Phase status.Phase `json:"phase,omitempty"`
+	// ObservedGeneration is the generation that this status speaks of.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// Address is the Container's address in its Subnet. It stays with the Container.
+	// +optional
+	Address string `json:"address,omitempty"`
+	// Node the Container runs on.
+	// +optional
+	Node string `json:"node,omitempty"`
+	// Pod is the name of the Pod that runs the Container now.
+	// +optional
+	Pod string `json:"pod,omitempty"`
+	// Restarts of the container in its present Pod.
+	// +optional
+	Restarts int32 `json:"restarts,omitempty"`
+	// Conditions: Ready, and while they apply Reconciling or Stalled.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// Container is one container of a tenant, with an address of its own in a Subnet. When its Pod is lost another is made with
+// the same address.
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Namespaced,categories=mni,shortName=ctr
+// +kubebuilder:printcolumn:name="Image",type=string,JSONPath=`.spec.image`
+// +kubebuilder:printcolumn:name="Subnet",type=string,JSONPath=`.spec.subnet`
+// +kubebuilder:printcolumn:name="Address",type=string,JSONPath=`.status.address`
+// +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.status.node`
+// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type Container struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec ContainerSpec `json:"spec"`
+	// +optional
+	Status ContainerStatus `json:"status,omitempty"`
+}
+
+// ContainerList is a list of Containers.
+// +kubebuilder:object:root=true
+type ContainerList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Container `json:"items"`
+}
