@@ -17,7 +17,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spf13/cobra"
 	"go.etcd.io/etcd/server/v3/etcdmain"
 	_ "k8s.io/client-go/plugin/pkg/client/auth" // kubectl's authentication plugins
 	"k8s.io/component-base/cli"
