@@ -1,7 +1,18 @@
 # mNi Cloud. `make help` lists the targets.
 SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
 GO ?= go
 VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo dev)
+NODES ?= 2
+INSTANCE ?= default
+# What `go test` gets in every target: `make test GOTESTFLAGS=-v`.
+GOTESTFLAGS ?=
+
+MODULE = github.com/mnicloud/mnicloud
+LDFLAGS = -s -w -X $(MODULE)/kit/version.version=$(VERSION)
 
 KUBE_VERSION = $(shell sed -n 's/^\tk8s.io\/kubernetes \(v[0-9.]*\)$$/\1/p' distro/kube/go.mod)
 KUBE_LDFLAGS = -s -w $(foreach p,k8s.io/component-base/version k8s.io/client-go/pkg/version,\
@@ -11,12 +22,122 @@ KUBE_LDFLAGS = -s -w $(foreach p,k8s.io/component-base/version k8s.io/client-go/
 # Rooms with an API: CRDs go to <room>/config/crd.
 API_ROOMS = network services/vpc services/ctr
 
+# Tests that start a cloud or a root file system of their own; the others are unit tests.
+SYSTEM_TESTS = test/e2e test/packages test/soak test/bench
+UNIT_PACKAGES = $$($(GO) list ./... | grep -vE '^$(MODULE)/($(subst $(eval) ,|,$(SYSTEM_TESTS)))(/|$$)')
+
+# step NAME COMMAND: run COMMAND and note in build/durations how long it took (docs/budget.md).
+STEP = mkdir -p build && hack/step
+
+##@ Everyday
+
+.PHONY: help
+help: ## Show this list
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: up
+up: install build ## Install what is missing, build, start a two-node cloud, run the quick start
+	@bin/mni up --nodes $(NODES) --instance $(INSTANCE)
+	@hack/quickstart $(INSTANCE)
+
+.PHONY: down
+down: ## Stop the cloud; its state stays for the next `make up`
+	@bin/mni down --instance $(INSTANCE)
+
+.PHONY: reset
+reset: ## Stop the cloud and delete its state
+	@bin/mni reset --instance $(INSTANCE)
+
+##@ Build
+
+.PHONY: build
+build: go-check kube binaries images ## Build every binary into bin/ and the images into build/images
+
+.PHONY: go-check
+go-check:
+	@hack/go-check $(GO)
+
+# The embedded Kubernetes takes half an hour of CPU from nothing, so it is built only when its sources (or the Go version)
+# differ from what the binaries were built from.
+.PHONY: kube
+kube: KUBE_SUM = $(shell { $(GO) version; cd distro/kube && find . -name '*.go' -o -name go.mod -o -name go.sum | LC_ALL=C sort | xargs sha256sum; } | sha256sum | cut -c1-16)
+kube:
+	@mkdir -p bin
+	@sum=$$(cat "$$(readlink -f bin/mni-kube).sum" 2>/dev/null || true); \
+	if [ ! -x bin/mni-kube ] || [ ! -x bin/mni-coredns ] || [ "$$sum" != "$(KUBE_SUM)" ]; then \
+	  echo "building the embedded Kubernetes $(KUBE_VERSION) (from nothing about 15 minutes on two cores)"; \
+	  (cd distro/kube && CGO_ENABLED=0 $(GO) build -trimpath -ldflags "$(KUBE_LDFLAGS)" -o ../../bin/ ./cmd/mni-kube ./cmd/mni-coredns); \
+	  echo "$(KUBE_SUM)" > "$$(readlink -f bin/mni-kube).sum"; \
+	fi
+
+.PHONY: binaries
+binaries: go-check
+	@mkdir -p bin && if ls cmd/*/main.go >/dev/null 2>&1; then CGO_ENABLED=0 $(GO) build -trimpath -ldflags "$(LDFLAGS)" -o bin/ ./cmd/...; fi
+
+.PHONY: images
+images: install
+	@bin/mni image build --out build/images
+
+.PHONY: install
+install: binaries ## Install the missing Debian packages, starting no service
+	@bin/mni host install
+
+.PHONY: install-dev
+install-dev: binaries
+	@bin/mni host install --development
+
 # Build tools come from tools/, a module of its own, at pinned versions.
 bin/tools/%: tools/go.mod tools/go.sum
 	@mkdir -p bin/tools && cd tools && CGO_ENABLED=0 $(GO) build -o ../$@ $$($(GO) list -f '{{.ImportPath}}' tool | grep '/$*$$')
 
 .PHONY: generate
-generate: bin/tools/controller-gen ## Write generated code (deepcopy, CRDs) anew
+generate: bin/tools/controller-gen ## Write generated code (deepcopy, CRDs, eBPF objects, API reference) anew
 	@for room in $(API_ROOMS); do \
-	  bin/tools/controller-gen object paths=./$$room/api/... && \
-	  bin/tools/controller-gen crd paths=./$$room/api/... output:crd:dir=$$room/config/crd || exit 1; done
+	  bin/tools/controller-gen object paths=./$$room/api/...; \
+	  rm -f $$room/config/crd/*.yaml; \
+	  bin/tools/controller-gen crd paths=./$$room/api/... output:crd:dir=$$room/config/crd; done
+	@$(GO) generate ./...
+
+##@ Check
+
+.PHONY: lint
+lint: bin/tools/golangci-lint ## Run go vet and golangci-lint on every module
+	@$(GO) vet ./...
+	@bin/tools/golangci-lint run ./...
+	@cd distro/kube && $(GO) mod verify >/dev/null
+
+.PHONY: test
+test: ## Everything CI runs: build, generated code, lint, unit tests, a real two-node cloud
+	@rm -f build/durations
+	@$(STEP) "build" $(MAKE) build
+	@$(STEP) "development packages" $(MAKE) install-dev
+	@$(STEP) "generated code is fresh" hack/verify-generated
+	@$(STEP) "lint" $(MAKE) lint
+	@$(STEP) "unit tests" $(MAKE) test-unit
+	@$(STEP) "packages in a bare Debian" $(MAKE) test-packages
+	@$(STEP) "two-node cloud" $(MAKE) test-e2e
+	@hack/step --summary
+
+.PHONY: test-unit
+test-unit: ## Unit tests, with the race detector
+	@$(GO) test -race -p 2 -timeout 15m $(GOTESTFLAGS) $(UNIT_PACKAGES)
+
+.PHONY: test-packages
+test-packages: ## The package step and the preflight in a bare Debian root
+	@$(GO) test -count=1 -timeout 20m $(GOTESTFLAGS) ./test/packages/...
+
+.PHONY: test-e2e
+test-e2e: ## A real two-node cloud, an instance of its own beside yours
+	@$(GO) test -count=1 -timeout 40m $(GOTESTFLAGS) ./test/e2e/...
+
+.PHONY: soak
+soak: build ## Run the cloud for long under change and failure (SOAK=30m)
+	@SOAK=$${SOAK:-30m} $(GO) test -count=1 -timeout 0 -v $(GOTESTFLAGS) ./test/soak/...
+
+.PHONY: bench
+bench: build ## Measure start time, idle cost and the datapath
+	@$(GO) test -count=1 -timeout 60m -v $(GOTESTFLAGS) ./test/bench/...
+
+.PHONY: clean
+clean: ## Delete what was built (not the state of a cloud)
+	@rm -rf bin build
