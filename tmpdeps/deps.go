@@ -2,7 +2,7 @@ package tmpdeps
 
 import (
 	_ "github.com/cilium/ebpf/link"
-	_ "github.com/cilium/ebpf/cmd/bpf2go"
+	_ "github.com/cilium/ebpf/cmd/bpf2go/gen"
 	_ "github.com/containernetworking/cni/libcni"
 	_ "github.com/containernetworking/cni/pkg/skel"
 	_ "github.com/containernetworking/plugins/pkg/ns"
