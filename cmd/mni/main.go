@@ -1,0 +1,25 @@
+// Command mni is the command line of mNi Cloud, for its tenants and for the machine's owner.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/mnicloud/mnicloud/cli"
+)
+
+// version is set by the build (-ldflags "-X main.version=...").
+var version = "dev"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	root := cli.New(version, genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr})
+	// The machine owner's commands, one line for each room that has some: cli.AddOwnerCommands(root, room.Commands()...).
+	code := cli.Execute(ctx, root, os.Args[1:])
+	stop()
+	os.Exit(code)
+}
