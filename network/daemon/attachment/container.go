@@ -1,0 +1,132 @@
+package attachment
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// configureContainer sets up the container's end, in its namespace: address, default route through the Subnet's gateway,
+// the infrastructure address on lo, and everything up. Repeating it changes nothing.
+//
+// The address shows the Subnet's prefix length but makes no connected route: every packet goes to the gateway's MAC, which is
+// a permanent neighbour. So a container needs one neighbour entry, however many peers it has (the kernel's neighbour table,
+// 1,024 entries by default, is shared by all namespaces), and no ARP before its first packet.
+func configureContainer(r Record) error {
+	return inNetns(r.Netns, func() error {
+		if err := configureLoopback(r.Interface); err != nil {
+			return err
+		}
+		link, err := netlink.LinkByName(r.IfName)
+		if err != nil {
+			return fmt.Errorf("%s in %s: %w", r.IfName, r.Netns, err)
+		}
+		if err := errors.Join(
+			writeSysctl("ipv6", r.IfName, "disable_ipv6", "1"),
+			writeSysctl("ipv4", r.IfName, "accept_redirects", "0"),
+		); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		address := &netlink.Addr{IPNet: ipNet(r.Interface.Prefix), Flags: unix.IFA_F_NOPREFIXROUTE}
+		if err := netlink.AddrReplace(link, address); err != nil {
+			return fmt.Errorf("address %s on %s: %w", r.Interface.Prefix, r.IfName, err)
+		}
+		if err := netlink.LinkSetUp(link); err != nil {
+			return fmt.Errorf("set %s up: %w", r.IfName, err)
+		}
+		return configureRoutes(link, r.Interface)
+	})
+}
+
+func configureLoopback(i Interface) error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	if err := netlink.LinkSetUp(lo); err != nil {
+		return fmt.Errorf("set lo up: %w", err)
+	}
+	if i.Infrastructure == i.Prefix.Addr() {
+		return nil
+	}
+	address := &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(i.Infrastructure, 32)), Scope: unix.RT_SCOPE_HOST}
+	if err := netlink.AddrReplace(lo, address); err != nil {
+		return fmt.Errorf("infrastructure address %s on lo: %w", i.Infrastructure, err)
+	}
+	return nil
+}
+
+func configureRoutes(link netlink.Link, i Interface) error {
+	mac, err := net.ParseMAC(i.GatewayMAC)
+	if err != nil {
+		return fmt.Errorf("gateway's MAC address: %w", err)
+	}
+	if err := netlink.NeighSet(&netlink.Neigh{
+		LinkIndex: link.Attrs().Index, Family: netlink.FAMILY_V4, State: netlink.NUD_PERMANENT,
+		IP: i.Gateway.AsSlice(), HardwareAddr: mac,
+	}); err != nil {
+		return fmt.Errorf("neighbour %s: %w", i.Gateway, err)
+	}
+	if err := netlink.RouteReplace(defaultRoute(link.Attrs().Index, i)); err != nil {
+		return fmt.Errorf("default route via %s: %w", i.Gateway, err)
+	}
+	return nil
+}
+
+func defaultRoute(index int, i Interface) *netlink.Route {
+	return &netlink.Route{
+		LinkIndex: index, Dst: &net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)},
+		Gw: i.Gateway.AsSlice(), Flags: int(netlink.FLAG_ONLINK),
+	}
+}
+
+// checkContainer verifies what configureContainer has made.
+func checkContainer(r Record) error {
+	return inNetns(r.Netns, func() error {
+		link, err := netlink.LinkByName(r.IfName)
+		if err != nil {
+			return fmt.Errorf("%s in %s: %w", r.IfName, r.Netns, err)
+		}
+		attrs := link.Attrs()
+		if attrs.Flags&net.FlagUp == 0 {
+			return fmt.Errorf("%s is down", r.IfName)
+		}
+		if attrs.HardwareAddr.String() != r.Interface.MAC {
+			return fmt.Errorf("%s has the MAC address %s, not the interface's %s", r.IfName, attrs.HardwareAddr, r.Interface.MAC)
+		}
+		addresses, err := netlink.AddrList(link, netlink.FAMILY_V4)
+		if err != nil {
+			return err
+		}
+		if !hasAddress(addresses, r.Interface.Prefix) {
+			return fmt.Errorf("%s lacks its address %s", r.IfName, r.Interface.Prefix)
+		}
+		routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, defaultRoute(attrs.Index, r.Interface),
+			netlink.RT_FILTER_OIF|netlink.RT_FILTER_DST|netlink.RT_FILTER_GW)
+		if err != nil {
+			return err
+		}
+		if len(routes) == 0 {
+			return fmt.Errorf("%s lacks the default route via %s", r.IfName, r.Interface.Gateway)
+		}
+		return nil
+	})
+}
+
+func hasAddress(addresses []netlink.Addr, want netip.Prefix) bool {
+	for _, a := range addresses {
+		if a.IPNet.String() == want.String() {
+			return true
+		}
+	}
+	return false
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
