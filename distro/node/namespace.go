@@ -1,0 +1,168 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/mnicloud/mnicloud/distro/instance"
+	"github.com/mnicloud/mnicloud/distro/spawn"
+	"github.com/mnicloud/mnicloud/distro/underlay"
+)
+
+// BinDir is where a node sees the programs.
+const BinDir = "/run/mni/bin"
+
+// nsfsMagic is the file system type of a pinned namespace (NSFS_MAGIC in linux/magic.h).
+const nsfsMagic = 0x6e736673
+
+// MountRunDir mounts a private file system at the instance's run folder: a pinned mount namespace must be on one, and
+// everything in it is gone after `mni down` and after a reboot.
+func MountRunDir(inst instance.Instance) error {
+	dir := inst.RunDir()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	if mounted, err := isMountPoint(dir); err != nil || mounted {
+		return err
+	}
+	if err := unix.Mount("mni-"+inst.Name, dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755"); err != nil {
+		return fmt.Errorf("mount %s: %w", dir, err)
+	}
+	if err := unix.Mount("", dir, "", unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make the mount %s private: %w", dir, err)
+	}
+	return nil
+}
+
+// Ensure makes the node's mount namespace, unless it is pinned already. The node's network namespace must exist.
+// binDir is the machine's folder of programs; resolver the content of the node's resolv.conf.
+func Ensure(n instance.Node, binDir string, resolver []byte) error {
+	pin := n.MountNamespace()
+	var stat unix.Statfs_t
+	if err := unix.Statfs(pin, &stat); err == nil && stat.Type == nsfsMagic {
+		return nil
+	}
+	if err := makeFiles(n, resolver); err != nil {
+		return fmt.Errorf("%s: %w", n.Name(), err)
+	}
+	type result struct {
+		tid int
+		err error
+	}
+	made, pinned := make(chan result), make(chan struct{})
+	go func() {
+		runtime.LockOSThread() // and never unlock: the thread ends with the goroutine
+		err := build(n, binDir)
+		made <- result{unix.Gettid(), err}
+		<-pinned
+	}()
+	defer close(pinned)
+	got := <-made
+	if got.err != nil {
+		return fmt.Errorf("%s: make its mount namespace: %w", n.Name(), got.err)
+	}
+	source := fmt.Sprintf("/proc/self/task/%d/ns/mnt", got.tid)
+	if err := unix.Mount(source, pin, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("%s: pin its mount namespace: %w", n.Name(), err)
+	}
+	return nil
+}
+
+// makeFiles makes the folders and files that the mounts stand on, while they are still the machine's.
+func makeFiles(n instance.Node, resolver []byte) error {
+	for _, dir := range []string{
+		filepath.Dir(n.MountNamespace()),
+		filepath.Join(n.RunDir(), "mni/bin"), sysStaging(n),
+		filepath.Join(n.StateDir(), "var/lib/kubelet"), filepath.Join(n.StateDir(), "var/log/pods"),
+		filepath.Join(n.StateDir(), "var/tmp"), inner(n),
+	} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	runLink := filepath.Join(n.StateDir(), "var/run")
+	if err := os.Symlink("/run", runLink); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	for name, value := range tunables {
+		file := filepath.Join(n.RunDir(), "tunables", name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(file, []byte(value+"\n"), 0o644); err != nil {
+			return err
+		}
+	}
+	if err := os.WriteFile(filepath.Join(n.RunDir(), "resolv.conf"), resolver, 0o644); err != nil {
+		return err
+	}
+	return os.WriteFile(n.MountNamespace(), nil, 0o444)
+}
+
+// inner is where the node's state folder must appear below its own /var, to have the same path inside and outside.
+func inner(n instance.Node) string { return filepath.Join(n.StateDir(), n.StateDir()) }
+
+func sysStaging(n instance.Node) string { return filepath.Join(n.RunDir(), "mni/sys") }
+
+// tunables are kernel settings of the whole machine that the kubelet insists on writing. It finds these files in their
+// place, reads what it wants to read, and the machine's settings stay its owner's.
+var tunables = map[string]string{
+	"vm/overcommit_memory":      "1",
+	"vm/panic_on_oom":           "0",
+	"kernel/panic":              "10",
+	"kernel/panic_on_oops":      "1",
+	"kernel/keys/root_maxkeys":  "1000000",
+	"kernel/keys/root_maxbytes": "25000000",
+}
+
+// build leaves the calling thread in a new mount namespace that is the node's.
+func build(n instance.Node, binDir string) error {
+	net, err := unix.Open(underlay.NetnsPath(n.Netns()), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open its network namespace: %w", err)
+	}
+	defer func() { _ = unix.Close(net) }()
+	if err := unix.Setns(net, unix.CLONE_NEWNET); err != nil { // a new sysfs shows the links of the mounter's namespace
+		return err
+	}
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return err
+	}
+	m := mounter{}
+	m.propagation("/", unix.MS_SLAVE) // sees the machine's unmounts, so that it never keeps a disk busy
+	m.detachForeign()
+	m.sys(sysStaging(n))
+	m.bind(binDir, filepath.Join(n.RunDir(), "mni/bin"))
+	m.bind(n.StateDir(), inner(n))
+	for name := range tunables {
+		if _, err := os.Stat("/proc/sys/" + name); err == nil {
+			m.bind(filepath.Join(n.RunDir(), "tunables", name), "/proc/sys/"+name)
+		}
+	}
+	resolvConf := filepath.Join(n.RunDir(), "resolv.conf")
+	if target, err := filepath.EvalSymlinks("/etc/resolv.conf"); err == nil && !below(target, "/run") && !below(target, "/var") {
+		m.bind(resolvConf, target)
+	} else if err == nil && below(target, "/run") {
+		m.copy(resolvConf, filepath.Join(n.RunDir(), target[len("/run"):]))
+	}
+	m.bind(filepath.Join(n.StateDir(), "var"), "/var")
+	m.bind(n.RunDir(), "/run")
+	m.propagation("/", unix.MS_SHARED)
+	return m.err
+}
+
+// Run runs a function on a thread inside the node.
+func Run(n instance.Node, do func() error) error {
+	return spawn.Run(Place(n), do)
+}
+
+// Place is where the node's processes run.
+func Place(n instance.Node) spawn.Place {
+	return spawn.Place{Netns: underlay.NetnsPath(n.Netns()), MountNamespace: n.MountNamespace()}
+}

@@ -1,0 +1,114 @@
+// Package spawn starts a process in a network namespace, a mount namespace and a control group, without a wrapper
+// program: the thread that forks enters them first and is thrown away afterwards.
+package spawn
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/mnicloud/mnicloud/distro/cgroup"
+)
+
+// Place is where a process runs. Empty fields mean the caller's own.
+type Place struct {
+	// Netns and MountNamespace are files on which namespaces are pinned.
+	Netns          string `json:"netns,omitempty"`
+	MountNamespace string `json:"mountNamespace,omitempty"`
+	// Cgroup is the path of a control group that exists in every hierarchy.
+	Cgroup string `json:"cgroup,omitempty"`
+}
+
+// Start starts the command in the place, in a session of its own.
+func Start(place Place, cmd *exec.Cmd) error {
+	started := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlock: the thread ends with the goroutine
+		started <- start(place, cmd)
+	}()
+	return <-started
+}
+
+func start(place Place, cmd *exec.Cmd) error {
+	attr := &syscall.SysProcAttr{Setsid: true}
+	cmd.SysProcAttr = attr
+	if place.Cgroup != "" {
+		tree, err := cgroup.Detect()
+		if err != nil {
+			return err
+		}
+		v2Dir, err := tree.EnterThread(place.Cgroup)
+		if err != nil {
+			return err
+		}
+		if v2Dir != "" {
+			dir, err := os.Open(v2Dir)
+			if err != nil {
+				return fmt.Errorf("open control group: %w", err)
+			}
+			defer func() { _ = dir.Close() }()
+			attr.UseCgroupFD, attr.CgroupFD = true, int(dir.Fd())
+		}
+	}
+	if err := enter(place); err != nil {
+		return err
+	}
+	return cmd.Start()
+}
+
+// enter moves the calling thread, which must be locked and never be used again, into the place's namespaces.
+func enter(place Place) error {
+	open := func(path string) (int, error) {
+		if path == "" {
+			return -1, nil
+		}
+		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return -1, fmt.Errorf("open namespace %s: %w", path, err)
+		}
+		return fd, nil
+	}
+	net, err := open(place.Netns)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(net) }()
+	mnt, err := open(place.MountNamespace)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(mnt) }()
+	if net >= 0 {
+		if err := unix.Setns(net, unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("enter network namespace %s: %w", place.Netns, err)
+		}
+	}
+	if mnt >= 0 {
+		// A thread shares its root and working folder with its process until it says otherwise.
+		if err := unix.Unshare(unix.CLONE_FS); err != nil {
+			return fmt.Errorf("leave the process' file system context: %w", err)
+		}
+		if err := unix.Setns(mnt, unix.CLONE_NEWNS); err != nil {
+			return fmt.Errorf("enter mount namespace %s: %w", place.MountNamespace, err)
+		}
+	}
+	return nil
+}
+
+// Run runs a function on a thread in the place's namespaces (its control group is not entered).
+func Run(place Place, do func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlock
+		if err := enter(place); err != nil {
+			done <- err
+			return
+		}
+		done <- do()
+	}()
+	return <-done
+}

@@ -1,0 +1,84 @@
+package underlay
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// NetnsRoot is where `ip netns` and we pin network namespaces by name.
+const NetnsRoot = "/run/netns"
+
+// NetnsPath is the file on which the named namespace is pinned.
+func NetnsPath(name string) string { return filepath.Join(NetnsRoot, name) }
+
+// nsfsMagic is the file system type of a pinned namespace (NSFS_MAGIC in linux/magic.h).
+const nsfsMagic = 0x6e736673
+
+// ensureNetns makes a network namespace and pins it, unless it is there.
+func ensureNetns(name string) error {
+	path := NetnsPath(name)
+	var stat unix.Statfs_t
+	if err := unix.Statfs(path, &stat); err == nil && stat.Type == nsfsMagic {
+		return nil
+	}
+	if err := os.MkdirAll(NetnsRoot, 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, nil, 0o444); err != nil && !errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("make the file for network namespace %s: %w", name, err)
+	}
+	made := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlock: the thread stays in the new namespace and ends
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			made <- fmt.Errorf("make network namespace %s: %w", name, err)
+			return
+		}
+		own := fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid())
+		if err := unix.Mount(own, path, "", unix.MS_BIND, ""); err != nil {
+			made <- fmt.Errorf("pin network namespace %s: %w", name, err)
+			return
+		}
+		made <- nil
+	}()
+	return <-made
+}
+
+// removeNetns unpins a namespace; it ends, with all its links, when its last process has.
+func removeNetns(name string) error {
+	path := NetnsPath(name)
+	err := unix.Unmount(path, unix.MNT_DETACH)
+	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("unpin network namespace %s: %w", name, err)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Netns lists the pinned namespaces of an instance: those whose names start with its prefix and "-".
+func Netns(prefix string) ([]string, error) {
+	entries, err := os.ReadDir(NetnsRoot)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		rest, ok := strings.CutPrefix(e.Name(), prefix+"-")
+		if ok && (rest == "underlay" || strings.HasPrefix(rest, "node-")) && !strings.Contains(strings.TrimPrefix(rest, "node-"), "-") {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
