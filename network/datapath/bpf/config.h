@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Constants that the loader sets (Config in Go); the verifier sees their values, so code they rule out costs nothing. */
+#pragma once
+
+#include "kernel.h"
+
+volatile const __u32 default_vni = 1;
+volatile const __u32 default_vpc_id = 1;
+volatile const __be32 infrastructure_prefix;
+volatile const __be32 infrastructure_mask;
+volatile const __be32 service_prefix;
+volatile const __be32 service_mask;
+volatile const __be32 hairpin_address;
+volatile const __u32 mtu = 1450;
+volatile const __be16 vxlan_port;
+volatile const __u32 host_ifindex;
+volatile const __u32 vxlan_ifindex;
+volatile const __u8 host_mac[6];

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Maps: keys, values, definitions. Go mirrors of the structures are generated from here by bpf2go. */
+#pragma once
+
+#include "kernel.h"
+#include "reasons.h"
+
+/* An address of either family: IPv4 as ::ffff:a.b.c.d, so that keys need no change for IPv6. */
+struct address {
+	__be32 w[4];
+};
+
+/* A Subnet, by VNI. */
+struct subnet {
+	struct address prefix;
+	struct address gateway;
+	__u32 vpc_id;
+	__u8 gateway_mac[6];
+	__u8 prefix_length; /* of the 128-bit form */
+	__u8 pad;
+};
+
+enum nic_flags {
+	NIC_NO_SOURCE_DEST_CHECK = 1,
+};
+
+/* An interface of this node, by the ifindex of its host side. */
+struct nic {
+	struct address address;
+	struct address infrastructure;
+	__u32 vni;
+	__u32 vpc_id;
+	__u8 mac[6];
+	__u8 gateway_mac[6];
+	__u32 prefix_length; /* of the 128-bit form */
+	enum nic_flags flags;
+};
+
+struct endpoint_key {
+	struct address address;
+	__u32 vni;
+};
+
+enum endpoint_kind {
+	ENDPOINT_INTERFACE = 0,
+	ENDPOINT_HOST = 1,
+	ENDPOINT_INFRASTRUCTURE = 2,
+};
+
+/* Where an address of a Subnet is. */
+struct endpoint {
+	struct address node; /* zero: this node */
+	__u32 vpc_id;
+	__u32 ifindex; /* host side, when it is an interface of this node */
+	enum endpoint_kind kind;
+	__u8 mac[6];
+	__u8 pad[2];
+};
+
+struct route_key {
+	__u32 prefix_length; /* 32 bits of VNI and then of the 128-bit form */
+	__u32 vni;
+	struct address prefix;
+};
+
+struct route {
+	__u32 vni;
+};
+
+struct member {
+	__u32 pad;
+};
+
+struct service_key {
+	struct address address;
+	__u32 vpc_id;
+	__be16 port;
+	__u8 protocol;
+	__u8 pad;
+};
+
+struct service {
+	__u32 id;
+	__u32 count;
+	__u32 affinity; /* seconds; zero: none */
+};
+
+struct backend_key {
+	__u32 service;
+	__u32 slot;
+};
+
+struct backend {
+	struct address address;
+	__be16 port;
+	__u8 pad[2];
+};
+
+struct affinity_key {
+	struct address client;
+	__u32 vpc_id;
+	__u32 service;
+};
+
+struct affinity {
+	struct backend backend;
+	__u32 slot;
+	__u32 last_seen; /* seconds since boot */
+};
+
+enum conntrack_direction {
+	CONNTRACK_FORWARD = 0,
+	CONNTRACK_REVERSE = 1,
+};
+
+/* A flow through a Service. Each has two entries: FORWARD is keyed by what the client sends, REVERSE by what the backend
+ * answers. */
+struct conntrack_key {
+	struct address source;
+	struct address destination;
+	__u32 vpc_id;
+	__be16 source_port;
+	__be16 destination_port;
+	enum conntrack_direction direction;
+	__u8 protocol;
+	__u8 pad[3];
+};
+
+enum conntrack_flags {
+	CONNTRACK_SEEN_REPLY = 1,
+	CONNTRACK_FIN_FORWARD = 2,
+	CONNTRACK_FIN_REVERSE = 4,
+	CONNTRACK_RST = 8,
+	CONNTRACK_HAIRPIN = 16, /* client and backend are one: the backend sees HAIRPIN_ADDRESS */
+};
+
+/* FORWARD: the backend becomes the destination, client_port the source port.
+ * REVERSE: the Service becomes the source, client_port the destination port. */
+struct conntrack {
+	struct address service;
+	struct address backend;
+	__be16 service_port;
+	__be16 backend_port;
+	__be16 client_port; /* as the client has it */
+	__be16 nat_port;    /* as the backend sees it */
+	__u32 service_id;
+	__u32 last_seen; /* seconds since boot */
+	enum conntrack_flags flags;
+};
+
+struct drop_key {
+	__u32 ifindex;
+	enum drop_reason reason;
+};
+
+struct drop_value {
+	__u64 packets;
+	__u64 bytes;
+};
+
+#define MAP(name_, type_, key_, value_, max_, flags_)                                                                  \
+	struct {                                                                                                       \
+		__uint(type, type_);                                                                                   \
+		__type(key, key_);                                                                                     \
+		__type(value, value_);                                                                                 \
+		__uint(max_entries, max_);                                                                             \
+		__uint(map_flags, flags_);                                                                             \
+	} name_ SEC(".maps")
+
+MAP(subnets, BPF_MAP_TYPE_HASH, __u32, struct subnet, 16384, BPF_F_NO_PREALLOC);
+MAP(nics, BPF_MAP_TYPE_HASH, __u32, struct nic, 16384, BPF_F_NO_PREALLOC);
+MAP(endpoints, BPF_MAP_TYPE_HASH, struct endpoint_key, struct endpoint, 262144, BPF_F_NO_PREALLOC);
+MAP(routes, BPF_MAP_TYPE_LPM_TRIE, struct route_key, struct route, 65536, BPF_F_NO_PREALLOC);
+MAP(members, BPF_MAP_TYPE_HASH, struct address, struct member, 16384, BPF_F_NO_PREALLOC);
+MAP(services, BPF_MAP_TYPE_HASH, struct service_key, struct service, 65536, BPF_F_NO_PREALLOC);
+MAP(backends, BPF_MAP_TYPE_HASH, struct backend_key, struct backend, 262144, BPF_F_NO_PREALLOC);
+MAP(affinities, BPF_MAP_TYPE_LRU_HASH, struct affinity_key, struct affinity, 32768, 0);
+MAP(conntracks, BPF_MAP_TYPE_LRU_HASH, struct conntrack_key, struct conntrack, 131072, 0);
+MAP(drops, BPF_MAP_TYPE_PERCPU_HASH, struct drop_key, struct drop_value, 65536, BPF_F_NO_PREALLOC);

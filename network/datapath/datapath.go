@@ -1,0 +1,183 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/rlimit"
+)
+
+// The tables of a datapath. The last two parameters are the kernel's forms and of no concern to callers.
+type (
+	SubnetTable   = Table[uint32, Subnet, uint32, bpfSubnet]
+	NICTable      = Table[uint32, NIC, uint32, bpfNic]
+	EndpointTable = Table[EndpointKey, Endpoint, bpfEndpointKey, bpfEndpoint]
+	RouteTable    = Table[RouteKey, Route, bpfRouteKey, bpfRoute]
+	MemberTable   = Table[netip.Addr, Member, bpfAddress, bpfMember]
+)
+
+// Mode is how programs are attached.
+type Mode string
+
+const (
+	// ModeTCX attaches with pinned links (Linux 6.6 and later).
+	ModeTCX Mode = "tcx"
+	// ModeClsact attaches with filters of a clsact qdisc.
+	ModeClsact Mode = "clsact"
+)
+
+// Datapath is the loaded programs and open maps of one node.
+type Datapath struct {
+	// Subnets by VNI: those that interfaces of this node, or peers of theirs, are in.
+	Subnets *SubnetTable
+	// NICs by the ifindex of their host side: this node's interfaces.
+	NICs *NICTable
+	// Endpoints: where the addresses are that interfaces of this node may talk to.
+	Endpoints *EndpointTable
+	// Routes between Subnets of a VPC.
+	Routes *RouteTable
+	// Members by underlay address: whose VXLAN is accepted.
+	Members *MemberTable
+	// Services and their backends.
+	Services *Services
+	// Conntrack is the flows through Services.
+	Conntrack *Conntrack
+	// Drops counts dropped packets.
+	Drops *Drops
+
+	config     Config
+	mode       Mode
+	collection *ebpf.Collection
+}
+
+// Load opens the maps pinned under the configuration's PinPath, makes those that are missing, and loads the programs
+// with the configuration compiled in. It changes nothing that is attached. A pinned map of another layout (an older
+// version's) is replaced by an empty one; the attached programs keep theirs until they are replaced in turn.
+func Load(config Config) (*Datapath, error) {
+	config.setDefaults()
+	if err := config.validate(); err != nil {
+		return nil, fmt.Errorf("datapath configuration: %w", err)
+	}
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return nil, fmt.Errorf("raise the limit of locked memory (needs CAP_SYS_RESOURCE before Linux 5.11): %w", err)
+	}
+	spec, err := loadBpf()
+	if err != nil {
+		return nil, fmt.Errorf("read the embedded object file: %w", err)
+	}
+	if err := config.apply(spec); err != nil {
+		return nil, err
+	}
+	for _, dir := range []string{mapsDir(config.PinPath), linksDir(config.PinPath)} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, fmt.Errorf("make the pin folder (is a bpffs mounted there?): %w", err)
+		}
+	}
+	maps, err := openMaps(spec, mapsDir(config.PinPath))
+	if err != nil {
+		return nil, err
+	}
+	defer closeMaps(maps)
+	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: maps})
+	if err != nil {
+		return nil, fmt.Errorf("load the programs: %w", err)
+	}
+	d := &Datapath{config: config, mode: ModeTCX, collection: collection}
+	if config.ForceClsact || !haveTCX(d.program(bpfProgPodEgress)) {
+		d.mode = ModeClsact
+	}
+	d.openTables()
+	return d, nil
+}
+
+func (d *Datapath) openTables() {
+	m := d.collection.Maps
+	d.Subnets = newTable(m[bpfMapSubnets], bpfMapSubnets, uint32Codec(), subnetCodec())
+	d.NICs = newTable(m[bpfMapNics], bpfMapNics, uint32Codec(), nicCodec())
+	d.Endpoints = newTable(m[bpfMapEndpoints], bpfMapEndpoints, endpointKeyCodec(), endpointCodec())
+	d.Routes = newTable(m[bpfMapRoutes], bpfMapRoutes, routeKeyCodec(), routeCodec())
+	d.Members = newTable(m[bpfMapMembers], bpfMapMembers, addrCodec(), memberCodec())
+	d.Conntrack = &Conntrack{m: m[bpfMapConntracks]}
+	d.Services = newServices(m[bpfMapServices], m[bpfMapBackends], d.Conntrack)
+	d.Drops = &Drops{m: m[bpfMapDrops]}
+}
+
+// Mode says how programs are attached.
+func (d *Datapath) Mode() Mode { return d.mode }
+
+func (d *Datapath) program(name string) *ebpf.Program { return d.collection.Programs[name] }
+
+// Close releases this process's references. What is pinned and attached stays and works on.
+func (d *Datapath) Close() error {
+	d.collection.Close()
+	return nil
+}
+
+// Remove deletes the pins of a datapath. Links go with their pins, and so do programs and maps that nothing else uses;
+// clsact filters go with their interfaces.
+func Remove(pinPath string) error {
+	if err := os.RemoveAll(pinPath); err != nil {
+		return fmt.Errorf("remove the datapath's pins: %w", err)
+	}
+	return nil
+}
+
+func mapsDir(pinPath string) string  { return filepath.Join(pinPath, "maps") }
+func linksDir(pinPath string) string { return filepath.Join(pinPath, "links") }
+
+// openMaps opens or makes the pinned maps of an object file.
+func openMaps(spec *ebpf.CollectionSpec, dir string) (map[string]*ebpf.Map, error) {
+	maps := map[string]*ebpf.Map{}
+	for name, mapSpec := range spec.Maps {
+		if mapSpec.Name[0] == '.' { // constants: of this load alone
+			continue
+		}
+		m, err := openMap(mapSpec, filepath.Join(dir, name))
+		if err != nil {
+			closeMaps(maps)
+			return nil, fmt.Errorf("map %s: %w", name, err)
+		}
+		maps[name] = m
+	}
+	return maps, nil
+}
+
+func openMap(spec *ebpf.MapSpec, path string) (*ebpf.Map, error) {
+	m, err := ebpf.LoadPinnedMap(path, nil)
+	switch {
+	case err == nil && spec.Compatible(m) == nil:
+		return m, nil
+	case err == nil:
+		_ = m.Close()
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("remove the pin of another layout: %w", err)
+		}
+	case !errors.Is(err, os.ErrNotExist):
+		return nil, fmt.Errorf("open the pin %s: %w", path, err)
+	}
+	if m, err = ebpf.NewMap(spec); err != nil {
+		return nil, fmt.Errorf("create: %w", err)
+	}
+	if err := m.Pin(path); err != nil {
+		_ = m.Close()
+		return nil, fmt.Errorf("pin at %s (is it on a bpffs?): %w", path, err)
+	}
+	return m, nil
+}
+
+func closeMaps(maps map[string]*ebpf.Map) {
+	for _, m := range maps {
+		_ = m.Close()
+	}
+}
+
+// haveTCX asks the kernel whether it has tcx, by an attachment to no interface.
+func haveTCX(program *ebpf.Program) bool {
+	_, err := link.AttachTCX(link.TCXOptions{Interface: 1<<31 - 1, Program: program, Attach: ebpf.AttachTCXIngress})
+	return !errors.Is(err, ebpf.ErrNotSupported)
+}

@@ -1,0 +1,114 @@
+package datapath
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+)
+
+// MAC is an Ethernet address.
+type MAC [6]byte
+
+// ParseMAC reads a MAC address in the usual form, 02:00:5e:10:00:01.
+func ParseMAC(s string) (MAC, error) {
+	hw, err := net.ParseMAC(s)
+	if err != nil {
+		return MAC{}, err
+	}
+	if len(hw) != len(MAC{}) {
+		return MAC{}, fmt.Errorf("address %s: %d bytes long, an Ethernet address has 6", s, len(hw))
+	}
+	return MAC(hw), nil
+}
+
+// HardwareAddr is the address as package net has it.
+func (m MAC) HardwareAddr() net.HardwareAddr { return net.HardwareAddr(m[:]) }
+
+func (m MAC) String() string { return m.HardwareAddr().String() }
+
+// Subnet is an address range of a VPC. Its key is its VNI.
+type Subnet struct {
+	VPCID      uint32
+	Prefix     netip.Prefix
+	Gateway    netip.Addr
+	GatewayMAC MAC
+}
+
+// NIC is an interface on this node: what may come from it and what may be delivered to it. Its key is the ifindex of
+// its host side. Set it before AttachPod: a program that finds no entry drops everything.
+type NIC struct {
+	VNI, VPCID uint32
+	// Address in the Subnet, and the Subnet's prefix length: addresses within are resolved by ARP.
+	Address      netip.Addr
+	PrefixLength uint8
+	MAC          MAC
+	// GatewayMAC is the Subnet's: it answers ARP and is the source of everything delivered.
+	GatewayMAC MAC
+	// Infrastructure is the interface's infrastructure address; the zero Addr where Address is one itself.
+	Infrastructure netip.Addr
+	// NoSourceDestCheck lets the interface send from, and receive for, addresses not its own.
+	NoSourceDestCheck bool
+}
+
+// EndpointKey is an address in a Subnet.
+type EndpointKey struct {
+	VNI     uint32
+	Address netip.Addr
+}
+
+// EndpointKind says what answers at an address.
+type EndpointKind uint32
+
+const (
+	// EndpointInterface is an interface of a Pod or a virtual machine.
+	EndpointInterface = EndpointKind(bpfEndpointKindENDPOINT_INTERFACE)
+	// EndpointHost is the host of a member itself, in the default VNI: Node's zero Addr means this one.
+	EndpointHost = EndpointKind(bpfEndpointKindENDPOINT_HOST)
+	// EndpointInfrastructure is the infrastructure address, in the default VNI, of an interface in a tenant's VPC.
+	EndpointInfrastructure = EndpointKind(bpfEndpointKindENDPOINT_INFRASTRUCTURE)
+)
+
+// Endpoint says where an address is.
+type Endpoint struct {
+	VPCID uint32
+	Kind  EndpointKind
+	MAC   MAC
+	// Node is the underlay address of the member that has it; the zero Addr means this node.
+	Node netip.Addr
+	// Ifindex of the host side on this node, for local interfaces.
+	Ifindex uint32
+}
+
+// RouteKey is a destination seen from a Subnet. The longest prefix wins.
+type RouteKey struct {
+	VNI    uint32
+	Prefix netip.Prefix
+}
+
+// Route says in which Subnet the destination is. A Subnet needs no route to itself.
+type Route struct {
+	VNI uint32
+}
+
+// Member is a node (or the machine) whose VXLAN is accepted. Its key is its underlay address.
+type Member struct{}
+
+// Protocol is an IP protocol number.
+type Protocol uint8
+
+// Protocols that Services can have.
+const (
+	TCP Protocol = 6
+	UDP Protocol = 17
+)
+
+func (p Protocol) String() string {
+	switch p {
+	case TCP:
+		return "TCP"
+	case UDP:
+		return "UDP"
+	default:
+		return fmt.Sprintf("protocol %d", uint8(p))
+	}
+}
