@@ -1,0 +1,178 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+	ctrv1 "github.com/mnicloud/mnicloud/services/ctr/api/v1alpha1"
+	vpcv1 "github.com/mnicloud/mnicloud/services/vpc/api/v1alpha1"
+)
+
+const (
+	// instance is the cloud of these tests.
+	instance = "e2e"
+	// registryName is the cloud's registry as Pods name it.
+	registryName = "registry.mni.internal"
+	// patience is how long a condition that should come about within seconds is waited for on a loaded machine.
+	patience = 2 * time.Minute
+)
+
+var (
+	binaries = filepath.Join(root(), "bin")
+	// kube is a client with every right on the cloud.
+	kube       client.Client
+	kubeConfig *rest.Config
+)
+
+func root() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(file), "..", "..")
+}
+
+func kubeconfigPath() string { return filepath.Join("/var/lib/mni", instance, "admin.kubeconfig") }
+
+func TestMain(m *testing.M) {
+	os.Exit(run(m))
+}
+
+// run starts the cloud, runs the tests and resets the cloud.
+func run(m *testing.M) int {
+	ctx := context.Background()
+	if out, err := mni(ctx, "reset", "--yes"); err != nil { // what an interrupted run left
+		fmt.Fprintf(os.Stderr, "reset before the tests: %v\n%s\n", err, out)
+		return 1
+	}
+	start := time.Now()
+	if out, err := mni(ctx, "up", "--nodes", "2"); err != nil {
+		fmt.Fprintf(os.Stderr, "mni up: %v\n%s\n", err, out)
+		return 1
+	}
+	fmt.Printf("mni up took %.1f s\n", time.Since(start).Seconds())
+	if err := connect(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	code := m.Run()
+	if code != 0 {
+		report(ctx)
+	}
+	if os.Getenv("MNI_E2E_KEEP") != "" {
+		return code
+	}
+	if out, err := mni(ctx, "reset", "--yes"); err != nil {
+		fmt.Fprintf(os.Stderr, "reset after the tests: %v\n%s\n", err, out)
+		return 1
+	}
+	return code
+}
+
+// report prints what helps to understand a failed run, before the cloud is gone.
+func report(ctx context.Context) {
+	for _, args := range [][]string{
+		{"get", "nodes", "-o", "wide"},
+		{"get", "pods", "-A", "-o", "wide"},
+		{"get", "vpcs.vpc.mnicloud.jp,subnets.vpc.mnicloud.jp,containers.ctr.mnicloud.jp", "-A", "-o", "wide"},
+		{"get", "networkinterfaces.net.mnicloud.jp"},
+		{"get", "events", "-A", "--field-selector", "type=Warning"},
+	} {
+		out, _ := kubectl(ctx, args...)
+		fmt.Printf("--- kubectl %s\n%s\n", strings.Join(args, " "), out)
+	}
+	out, _ := mni(ctx, "status")
+	fmt.Printf("--- mni status\n%s\n", out)
+}
+
+// connect makes the clients of the cloud.
+func connect() error {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfigPath())
+	if err != nil {
+		return fmt.Errorf("the owner's kubeconfig: %w", err)
+	}
+	config.QPS, config.Burst = 100, 200
+	scheme := clientgoscheme.Scheme
+	for _, add := range []func() error{
+		func() error { return netv1.AddToScheme(scheme) },
+		func() error { return vpcv1.AddToScheme(scheme) },
+		func() error { return ctrv1.AddToScheme(scheme) },
+	} {
+		if err := add(); err != nil {
+			return err
+		}
+	}
+	kubeConfig = config
+	kube, err = client.New(config, client.Options{Scheme: scheme})
+	return err
+}
+
+// mni runs the mni command on the tests' instance and returns what it printed.
+func mni(ctx context.Context, args ...string) (string, error) {
+	return command(ctx, "", filepath.Join(binaries, "mni"), onInstance(args)...)
+}
+
+// mniInput is mni with standard input.
+func mniInput(ctx context.Context, input string, args ...string) (string, error) {
+	return command(ctx, input, filepath.Join(binaries, "mni"), onInstance(args)...)
+}
+
+func onInstance(args []string) []string {
+	return append([]string{args[0], "--instance", instance}, args[1:]...)
+}
+
+// kubectl runs upstream kubectl as the owner.
+func kubectl(ctx context.Context, args ...string) (string, error) {
+	return command(ctx, "", filepath.Join(binaries, "mni-kube"), append([]string{"kubectl", "--kubeconfig", kubeconfigPath()}, args...)...)
+}
+
+func command(ctx context.Context, input, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if input != "" {
+		cmd.Stdin = strings.NewReader(input)
+	}
+	err := cmd.Run()
+	if err != nil {
+		err = fmt.Errorf("%s %s: %w", filepath.Base(name), strings.Join(args, " "), err)
+	}
+	return out.String(), err
+}
+
+// mustMni runs mni and fails the test when it fails.
+func mustMni(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := mni(t.Context(), args...)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return out
+}
+
+// eventually waits until check returns nil and fails the test with its last error when patience ends.
+func eventually(t *testing.T, what string, check func(ctx context.Context) error) {
+	t.Helper()
+	var last error
+	err := wait.PollUntilContextTimeout(t.Context(), 200*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		last = check(ctx)
+		return last == nil, nil
+	})
+	if err != nil {
+		t.Fatalf("waiting until %s: %v; last: %v", what, err, last)
+	}
+}
