@@ -10,15 +10,15 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/mnicloud/mnicloud/cli"
+	"github.com/mnicloud/mnicloud/distro/host"
+	"github.com/mnicloud/mnicloud/kit/version"
 )
-
-// version is set by the build (-ldflags "-X main.version=...").
-var version = "dev"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	root := cli.New(version, genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr})
+	root := cli.New(version.String(), genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr})
 	// The machine owner's commands, one line for each room that has some: cli.AddOwnerCommands(root, room.Commands()...).
+	cli.AddOwnerCommands(root, host.Command())
 	code := cli.Execute(ctx, root, os.Args[1:])
 	stop()
 	os.Exit(code)
