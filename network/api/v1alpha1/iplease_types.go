@@ -21,6 +21,8 @@ type IPLeaseSpec struct {
 // create is the lock. Leases are the only truth about usage.
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=iplease
+// +kubebuilder:selectablefield:JSONPath=`.spec.subnet`
+// +kubebuilder:selectablefield:JSONPath=`.spec.interfaceUID`
 // +kubebuilder:printcolumn:name="Subnet",type=string,JSONPath=`.spec.subnet`
 // +kubebuilder:printcolumn:name="Address",type=string,JSONPath=`.spec.address`
 // +kubebuilder:printcolumn:name="Interface",type=string,JSONPath=`.spec.interface`

@@ -89,6 +89,7 @@ type NetworkInterfaceStatus struct {
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,shortName=nic
 // +kubebuilder:selectablefield:JSONPath=`.spec.node`
+// +kubebuilder:selectablefield:JSONPath=`.spec.subnet`
 // +kubebuilder:printcolumn:name="Subnet",type=string,JSONPath=`.spec.subnet`
 // +kubebuilder:printcolumn:name="Address",type=string,JSONPath=`.status.address`
 // +kubebuilder:printcolumn:name="Infrastructure",type=string,JSONPath=`.status.infrastructureAddress`

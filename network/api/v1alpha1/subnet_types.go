@@ -59,6 +59,7 @@ type SubnetStatus struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,shortName=nsubnet
+// +kubebuilder:selectablefield:JSONPath=`.spec.vpc`
 // +kubebuilder:printcolumn:name="VPC",type=string,JSONPath=`.spec.vpc`
 // +kubebuilder:printcolumn:name="CIDR",type=string,JSONPath=`.spec.cidr`
 // +kubebuilder:printcolumn:name="VNI",type=integer,JSONPath=`.status.vni`

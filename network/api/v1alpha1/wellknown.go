@@ -30,6 +30,17 @@ const (
 	AnnotationAddress = "net.mnicloud.jp/address"
 )
 
+// Annotations that the network controller sets.
+const (
+	// AnnotationHolderPod on a NetworkInterface named by its Pod's UID: the Pod's namespace and name ("team-a/web-0"). No
+	// other Pod can ever take the interface, so it goes with that Pod.
+	AnnotationHolderPod = "net.mnicloud.jp/holder-pod"
+	// AnnotationLastVPCID on the default VPC: the highest VPC ID given so far, so that IDs are not reused soon.
+	AnnotationLastVPCID = "net.mnicloud.jp/last-vpc-id"
+	// AnnotationLastVNI on the default VPC: the highest VNI given so far, so that VNIs are not reused soon.
+	AnnotationLastVNI = "net.mnicloud.jp/last-vni"
+)
+
 // Labels that the network controller sets.
 const (
 	// LabelVPC on Subnets, NetworkInterfaces and IPLeases: the name of the VPC.

@@ -1,0 +1,76 @@
+package controller
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// Config is what the owner of the cloud decides about the network.
+type Config struct {
+	// InfrastructureCIDR is the range of Pods' infrastructure addresses, the default Subnet's CIDR (198.18.0.0/17).
+	InfrastructureCIDR netip.Prefix
+	// ReservedCIDRs are ranges that no other Subnet may meet. The infrastructure CIDR is reserved in any case. Nil means
+	// DefaultReservedCIDRs.
+	ReservedCIDRs []netip.Prefix
+	// Workers is how many interfaces (and Pods) are reconciled at once. 0 means 16.
+	Workers int
+}
+
+const (
+	defaultWorkers = 16
+	// minPrefixLength and maxPrefixLength bound a Subnet's CIDR, as the Subnet's validation does.
+	minPrefixLength, maxPrefixLength = 8, 30
+)
+
+// DefaultReservedCIDRs are the ranges that tenants may not use unless the owner of the cloud says otherwise: Pods'
+// infrastructure addresses and Services (RFC 2544's benchmarking range), link-local, the embedded cloud's underlay
+// (TEST-NET-1), this host, loopback, shared address space (RFC 6598, Tailscale's addresses), multicast, reserved.
+func DefaultReservedCIDRs() []netip.Prefix {
+	var prefixes []netip.Prefix
+	for _, s := range []string{
+		"198.18.0.0/15", "169.254.0.0/16", "192.0.2.0/24", "0.0.0.0/8", "127.0.0.0/8", "100.64.0.0/10", "224.0.0.0/4", "240.0.0.0/4",
+	} {
+		prefixes = append(prefixes, netip.MustParsePrefix(s))
+	}
+	return prefixes
+}
+
+// complete checks the configuration and fills in defaults.
+func (c Config) complete() (Config, error) {
+	infra := c.InfrastructureCIDR
+	switch {
+	case !infra.IsValid():
+		return c, errors.New("network configuration: infrastructure CIDR is missing; set it to a range for Pods such as 198.18.0.0/17")
+	case !infra.Addr().Is4():
+		return c, fmt.Errorf("network configuration: infrastructure CIDR %s is not IPv4, and IPv6 is not supported yet", infra)
+	case infra != infra.Masked():
+		return c, fmt.Errorf("network configuration: infrastructure CIDR %s has bits set beyond the prefix length; write %s", infra, infra.Masked())
+	case infra.Bits() < minPrefixLength || infra.Bits() > maxPrefixLength:
+		return c, fmt.Errorf("network configuration: infrastructure CIDR %s must be between /%d and /%d", infra, minPrefixLength, maxPrefixLength)
+	}
+	if c.ReservedCIDRs == nil {
+		c.ReservedCIDRs = DefaultReservedCIDRs()
+	}
+	for _, p := range c.ReservedCIDRs {
+		if !p.IsValid() {
+			return c, errors.New("network configuration: one of the reserved CIDRs is not an address range")
+		}
+	}
+	c.ReservedCIDRs = append(slices.Clone(c.ReservedCIDRs), infra)
+	if c.Workers <= 0 {
+		c.Workers = defaultWorkers
+	}
+	return c, nil
+}
+
+// reservedBy returns the reserved range that the CIDR meets.
+func (c Config) reservedBy(cidr netip.Prefix) (netip.Prefix, bool) {
+	for _, p := range c.ReservedCIDRs {
+		if p.Overlaps(cidr) {
+			return p, true
+		}
+	}
+	return netip.Prefix{}, false
+}

@@ -1,0 +1,97 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+	"github.com/mnicloud/mnicloud/network/ipam"
+)
+
+// leaseReconciler frees orphans: leases whose interface, or Subnet, is gone. They come about when a write meets a delete, or
+// when somebody removes a finalizer by hand.
+type leaseReconciler struct {
+	client client.Client
+	live   client.Reader
+	ipam   *ipam.Allocator
+}
+
+func (r *leaseReconciler) setup(mgr ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(mgr).Named("net-lease").
+		For(&netv1.IPLease{}).
+		Watches(&netv1.NetworkInterface{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
+			return r.leases(ctx, ipam.FieldInterfaceUID, string(o.GetUID()))
+		}), builder.WithPredicates(onDelete)).
+		Watches(&netv1.Subnet{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
+			return r.leases(ctx, ipam.FieldSubnet, o.GetName())
+		}), builder.WithPredicates(onDelete)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 4}).
+		Complete(r)
+}
+
+func (r *leaseReconciler) leases(ctx context.Context, index, value string) []reconcile.Request {
+	var list netv1.IPLeaseList
+	if err := r.client.List(ctx, &list, client.MatchingFields{index: value}, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "list IPLeases", index, value)
+	}
+	out := make([]reconcile.Request, 0, len(list.Items))
+	for i := range list.Items {
+		out = append(out, requests(list.Items[i].Name)...)
+	}
+	return out
+}
+
+// Reconcile frees one lease if it is an orphan.
+func (r *leaseReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	var lease netv1.IPLease
+	if err := r.client.Get(ctx, req.NamespacedName, &lease); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if !lease.DeletionTimestamp.IsZero() {
+		return reconcile.Result{}, nil
+	}
+	// The cache may know of an orphan's end late, but then it tells; it may not know of a holder yet, so ask again.
+	orphan, err := r.orphan(ctx, r.client, &lease)
+	if err != nil || !orphan {
+		return reconcile.Result{}, err
+	}
+	if orphan, err = r.orphan(ctx, r.live, &lease); err != nil || !orphan {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{}, r.ipam.Release(ctx, &lease)
+}
+
+// orphan tells whether the lease's interface or Subnet, by identity, does not exist. A Subnet's identity is its VNI.
+func (r *leaseReconciler) orphan(ctx context.Context, from client.Reader, lease *netv1.IPLease) (bool, error) {
+	var nic netv1.NetworkInterface
+	err := from.Get(ctx, client.ObjectKey{Name: lease.Spec.Interface}, &nic)
+	switch {
+	case apierrors.IsNotFound(err):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("read NetworkInterface %s: %w", lease.Spec.Interface, err)
+	case nic.UID != lease.Spec.InterfaceUID:
+		return true, nil
+	}
+	vni, _, err := ipam.ParseLeaseName(lease.Name)
+	if err != nil {
+		return false, reconcile.TerminalError(err)
+	}
+	var subnet netv1.Subnet
+	err = from.Get(ctx, client.ObjectKey{Name: lease.Spec.Subnet}, &subnet)
+	switch {
+	case apierrors.IsNotFound(err):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("read Subnet %s: %w", lease.Spec.Subnet, err)
+	}
+	return subnet.Status.VNI != vni, nil
+}

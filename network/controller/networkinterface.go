@@ -1,0 +1,213 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+	"github.com/mnicloud/mnicloud/network/ipam"
+)
+
+// interfaceReconciler gives interfaces their addresses and MACs, takes them from Pods that are gone, and releases them.
+type interfaceReconciler struct {
+	client client.Client
+	live   client.Reader
+	events events.EventRecorder
+	config Config
+	ipam   *ipam.Allocator
+	now    func() time.Time
+}
+
+// Reconcile brings one interface towards its spec.
+func (r *interfaceReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	var nic netv1.NetworkInterface
+	if err := r.client.Get(ctx, req.NamespacedName, &nic); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if !nic.DeletionTimestamp.IsZero() {
+		return settle(reconcile.Result{}, r.finalize(ctx, &nic))
+	}
+	return settle(r.provision(ctx, &nic))
+}
+
+func (r *interfaceReconciler) provision(ctx context.Context, nic *netv1.NetworkInterface) (reconcile.Result, error) {
+	subnet, vpc, err := r.network(ctx, nic)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if err := r.adopt(ctx, nic, subnet); err != nil {
+		return reconcile.Result{}, err
+	}
+	expired, left, err := r.release(ctx, nic, subnet)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if expired {
+		err := r.client.Delete(ctx, nic, exactly(nic))
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	status := nic.Status.DeepCopy()
+	o, err := r.allocate(ctx, nic, subnet, vpc, status)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if err := r.write(ctx, nic, status, o); err != nil {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{RequeueAfter: left}, nil
+}
+
+// network reads the interface's Subnet and VPC; each is nil when it does not exist.
+func (r *interfaceReconciler) network(ctx context.Context, nic *netv1.NetworkInterface) (*netv1.Subnet, *netv1.VPC, error) {
+	var subnet netv1.Subnet
+	if err := r.client.Get(ctx, client.ObjectKey{Name: nic.Spec.Subnet}, &subnet); err != nil {
+		return nil, nil, client.IgnoreNotFound(err)
+	}
+	var vpc netv1.VPC
+	if err := r.client.Get(ctx, client.ObjectKey{Name: subnet.Spec.VPC}, &vpc); err != nil {
+		return &subnet, nil, client.IgnoreNotFound(err)
+	}
+	return &subnet, &vpc, nil
+}
+
+// adopt puts the finalizer and the labels on an interface that somebody else made.
+func (r *interfaceReconciler) adopt(ctx context.Context, nic *netv1.NetworkInterface, subnet *netv1.Subnet) error {
+	base := nic.DeepCopy()
+	if nic.Labels == nil {
+		nic.Labels = map[string]string{}
+	}
+	if subnet != nil {
+		maps.Copy(nic.Labels, ipam.Labels(subnet.Spec.VPC, subnet.Name))
+	}
+	setNode(nic, nic.Spec.Node)
+	if !controllerutil.AddFinalizer(nic, netv1.Finalizer) && equality.Semantic.DeepEqual(base.Labels, nic.Labels) {
+		return nil
+	}
+	if err := r.client.Patch(ctx, nic, optimistic(base)); err != nil {
+		return fmt.Errorf("add the finalizer to NetworkInterface %s: %w", nic.Name, err)
+	}
+	return nil
+}
+
+// release takes the interface from a Pod that is gone. Expired says that nobody can, or came to, take it again; else left
+// is how long its addresses are kept.
+func (r *interfaceReconciler) release(ctx context.Context, nic *netv1.NetworkInterface, subnet *netv1.Subnet) (expired bool, left time.Duration, err error) {
+	state, err := r.podState(ctx, nic)
+	if err != nil {
+		return false, 0, err
+	}
+	if state == gone && nic.Annotations[netv1.AnnotationHolderPod] != "" {
+		return true, 0, nil
+	}
+	if state != alive && nic.Spec.Pod != nil {
+		base := nic.DeepCopy()
+		detach(nic)
+		if err := r.client.Patch(ctx, nic, optimistic(base)); err != nil {
+			return false, 0, fmt.Errorf("detach NetworkInterface %s from its Pod: %w", nic.Name, err)
+		}
+	}
+	if nic.Spec.Pod != nil {
+		return false, 0, nil
+	}
+	ttl := leaseTTL(subnet)
+	if at := nic.Status.ReleasedAt; at != nil {
+		ttl -= r.now().Sub(at.Time)
+	}
+	return ttl <= 0, ttl, nil
+}
+
+// podState is how far the interface's Pod has come: the one it is attached to, or the only one that ever may be.
+func (r *interfaceReconciler) podState(ctx context.Context, nic *netv1.NetworkInterface) (life, error) {
+	if pod := nic.Spec.Pod; pod != nil {
+		return podLife(ctx, r.client, r.live, client.ObjectKey{Namespace: pod.Namespace, Name: pod.Name}, pod.UID)
+	}
+	if namespace, name, ok := strings.Cut(nic.Annotations[netv1.AnnotationHolderPod], "/"); ok {
+		return podLife(ctx, r.client, r.live, client.ObjectKey{Namespace: namespace, Name: name}, types.UID(nic.Name))
+	}
+	return alive, nil
+}
+
+// leaseTTL is how long a released interface of the Subnet keeps its addresses.
+func leaseTTL(subnet *netv1.Subnet) time.Duration {
+	const byDefault = 10 * time.Minute
+	switch {
+	case subnet == nil:
+		return 0
+	case subnet.Spec.LeaseTTL == nil:
+		return byDefault
+	}
+	return max(0, subnet.Spec.LeaseTTL.Duration)
+}
+
+// finalize releases the interface's leases and lets it go, once no live Pod uses its addresses.
+func (r *interfaceReconciler) finalize(ctx context.Context, nic *netv1.NetworkInterface) error {
+	if !controllerutil.ContainsFinalizer(nic, netv1.Finalizer) {
+		return nil
+	}
+	if pod := nic.Spec.Pod; pod != nil {
+		state, err := r.podState(ctx, nic)
+		if err != nil {
+			return err
+		}
+		if state == alive {
+			return r.write(ctx, nic, nic.Status.DeepCopy(), outcome{waiting, reasonWaitingForPod,
+				"the interface goes when its Pod is deleted: " + pod.Namespace + "/" + pod.Name})
+		}
+	}
+	if err := r.ipam.ReleaseAll(ctx, ipam.Holder{Name: nic.Name, UID: nic.UID}); err != nil {
+		return err
+	}
+	base := nic.DeepCopy()
+	controllerutil.RemoveFinalizer(nic, netv1.Finalizer)
+	return client.IgnoreNotFound(r.client.Patch(ctx, nic, optimistic(base)))
+}
+
+func (r *interfaceReconciler) write(ctx context.Context, nic *netv1.NetworkInterface, status *netv1.NetworkInterfaceStatus, o outcome) error {
+	base := nic.DeepCopy()
+	nic.Status = *status
+	switch {
+	case nic.Spec.Pod != nil:
+		nic.Status.ReleasedAt = nil
+	case nic.Status.ReleasedAt == nil:
+		now := metav1.NewTime(r.now())
+		nic.Status.ReleasedAt = &now
+	}
+	nic.Status.ObservedGeneration = nic.Generation
+	nic.Status.Phase = o.apply(&nic.Status.Conditions, nic)
+	if equality.Semantic.DeepEqual(base.Status, nic.Status) {
+		return nil
+	}
+	if err := r.client.Status().Patch(ctx, nic, optimistic(base)); err != nil {
+		return fmt.Errorf("write the status of NetworkInterface %s: %w", nic.Name, err)
+	}
+	r.tellPod(base, nic, o)
+	return nil
+}
+
+// asOutcome tells a failed allocation as an outcome; other errors remain errors.
+func asOutcome(err error) (outcome, error) {
+	var exhausted *ipam.ExhaustedError
+	var inUse *ipam.InUseError
+	var invalid *ipam.InvalidAddressError
+	switch {
+	case errors.As(err, &exhausted):
+		return outcome{stalled, reasonExhausted, exhausted.Error()}, nil
+	case errors.As(err, &inUse):
+		return outcome{stalled, reasonAddressInUse, inUse.Error()}, nil
+	case errors.As(err, &invalid):
+		return outcome{stalled, reasonAddressInvalid, invalid.Error()}, nil
+	}
+	return outcome{}, err
+}

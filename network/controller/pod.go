@@ -1,0 +1,183 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+)
+
+// podReconciler sees to it that each Pod that is not on its host's network has its NetworkInterface.
+type podReconciler struct {
+	client client.Client
+	live   client.Reader
+	events events.EventRecorder
+	config Config
+	// told remembers the last refusal told to each Pod (by UID), so that an event is sent only when it changes.
+	told sync.Map
+}
+
+func (r *podReconciler) setup(mgr ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(mgr).Named("net-pod").
+		For(&corev1.Pod{}).
+		// An interface that becomes free, or goes, may be what a Pod waits for.
+		Watches(&netv1.NetworkInterface{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
+			return r.pods(ctx, podByInterface, o.GetName())
+		})).
+		Watches(&netv1.Subnet{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
+			return r.pods(ctx, podBySubnet, o.GetName())
+		}), onChangeOf(subnetFacts)).
+		Watches(&netv1.VPC{}, handler.EnqueueRequestsFromMapFunc(r.podsOfVPC), onChangeOf(vpcFacts)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: r.config.Workers}).
+		Complete(r)
+}
+
+func (r *podReconciler) pods(ctx context.Context, index, value string) []reconcile.Request {
+	var list corev1.PodList
+	if err := r.client.List(ctx, &list, client.MatchingFields{index: value}, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "list Pods", index, value)
+	}
+	out := make([]reconcile.Request, 0, len(list.Items))
+	for i := range list.Items {
+		out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+	}
+	return out
+}
+
+func (r *podReconciler) podsOfVPC(ctx context.Context, vpc client.Object) []reconcile.Request {
+	var list netv1.SubnetList
+	if err := r.client.List(ctx, &list, client.MatchingFields{subnetByVPC: vpc.GetName()}); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "list the Subnets of a VPC", "vpc", vpc.GetName())
+	}
+	var out []reconcile.Request
+	for i := range list.Items {
+		if list.Items[i].Name != netv1.DefaultSubnet {
+			out = append(out, r.pods(ctx, podBySubnet, list.Items[i].Name)...)
+		}
+	}
+	return out
+}
+
+// Reconcile gives one Pod its interface. Taking it away is the interface's reconciler's.
+func (r *podReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	var pod corev1.Pod
+	if err := r.client.Get(ctx, req.NamespacedName, &pod); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if !networked(&pod) || finished(&pod) || !pod.DeletionTimestamp.IsZero() {
+		r.told.Delete(pod.UID)
+		return reconcile.Result{}, nil
+	}
+	no, err := r.provide(ctx, &pod)
+	if err != nil {
+		return settle(reconcile.Result{}, err)
+	}
+	r.tell(&pod, no)
+	return reconcile.Result{}, nil
+}
+
+// provide makes, attaches or moves the Pod's interface, or says why not.
+func (r *podReconciler) provide(ctx context.Context, pod *corev1.Pod) (*refusal, error) {
+	if no := checkPod(pod); no != nil {
+		return no, nil
+	}
+	var nic netv1.NetworkInterface
+	err := r.client.Get(ctx, client.ObjectKey{Name: interfaceName(pod)}, &nic)
+	if err == nil {
+		return r.use(ctx, pod, &nic)
+	}
+	if !apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("read NetworkInterface %s: %w", interfaceName(pod), err)
+	}
+	subnet, no, err := r.subnetFor(ctx, pod)
+	if err != nil || no != nil {
+		return no, err
+	}
+	made := newInterface(pod, subnet)
+	err = r.client.Create(ctx, made)
+	if !apierrors.IsAlreadyExists(err) {
+		if err != nil {
+			return nil, fmt.Errorf("create NetworkInterface %s for Pod %s/%s: %w", made.Name, pod.Namespace, pod.Name, err)
+		}
+		return nil, nil
+	}
+	// The cache lags behind.
+	if err := r.live.Get(ctx, client.ObjectKeyFromObject(made), &nic); err != nil {
+		return nil, fmt.Errorf("read NetworkInterface %s, which exists already: %w", made.Name, err)
+	}
+	return r.use(ctx, pod, &nic)
+}
+
+// use attaches or moves an interface that exists.
+func (r *podReconciler) use(ctx context.Context, pod *corev1.Pod, nic *netv1.NetworkInterface) (*refusal, error) {
+	holderAlive := false
+	if other := nic.Spec.Pod; other != nil && other.UID != pod.UID && nic.Spec.Namespace == pod.Namespace {
+		state, err := podLife(ctx, r.client, r.live, client.ObjectKey{Namespace: other.Namespace, Name: other.Name}, other.UID)
+		if err != nil {
+			return nil, err
+		}
+		holderAlive = state == alive
+	}
+	what, no := decideAttachment(pod, nic, holderAlive)
+	if what == nothing || what == deny {
+		return no, nil
+	}
+	base := nic.DeepCopy()
+	if what == attach {
+		// Who may be in the VPC may have changed since the interface was made.
+		if _, no, err := r.subnetFor(ctx, pod); err != nil || no != nil {
+			return no, err
+		}
+		attachTo(nic, pod)
+	}
+	setNode(nic, pod.Spec.NodeName)
+	if err := r.client.Patch(ctx, nic, optimistic(base)); err != nil {
+		return nil, fmt.Errorf("attach NetworkInterface %s to Pod %s/%s: %w", nic.Name, pod.Namespace, pod.Name, err)
+	}
+	return nil, nil
+}
+
+// subnetFor is the Subnet the Pod asks for, when the Pod may be in it.
+func (r *podReconciler) subnetFor(ctx context.Context, pod *corev1.Pod) (*netv1.Subnet, *refusal, error) {
+	var subnet netv1.Subnet
+	err := r.client.Get(ctx, client.ObjectKey{Name: subnetName(pod)}, &subnet)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, &refusal{reasonSubnetNotFound, fmt.Sprintf("annotation %s: Subnet %s does not exist yet", netv1.AnnotationSubnet, subnetName(pod))}, nil
+	case err != nil:
+		return nil, nil, fmt.Errorf("read Subnet %s: %w", subnetName(pod), err)
+	case !subnet.DeletionTimestamp.IsZero():
+		return nil, &refusal{reasonSubnetDeleting, fmt.Sprintf("annotation %s: Subnet %s is being deleted; use another Subnet", netv1.AnnotationSubnet, subnet.Name)}, nil
+	}
+	var vpc netv1.VPC
+	err = r.client.Get(ctx, client.ObjectKey{Name: subnet.Spec.VPC}, &vpc)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, nil, fmt.Errorf("read VPC %s: %w", subnet.Spec.VPC, err)
+	}
+	vpc.Name = subnet.Spec.VPC
+	if no := checkAccess(pod.Namespace, &subnet, &vpc); no != nil {
+		return nil, no, nil
+	}
+	return &subnet, checkAddress(pod, &subnet), nil
+}
+
+// tell sends an event when the refusal is another one than last time.
+func (r *podReconciler) tell(pod *corev1.Pod, no *refusal) {
+	if no == nil {
+		r.told.Delete(pod.UID)
+		return
+	}
+	if last, ok := r.told.Swap(pod.UID, *no); !ok || last != *no {
+		r.events.Eventf(pod, nil, corev1.EventTypeWarning, no.reason, "AttachNetworkInterface", "%s", no.message)
+	}
+}

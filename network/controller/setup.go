@@ -1,0 +1,50 @@
+package controller
+
+import (
+	"context"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+	"github.com/mnicloud/mnicloud/network/ipam"
+)
+
+// SetupWithManager adds the network's reconcilers to the manager. The manager's scheme must know net.mnicloud.jp/v1alpha1
+// and the core kinds, its cache should be made with CacheByObject, and its REST client must not be throttled to
+// controller-runtime's default of 20 requests a second (set rest.Config.QPS to -1: the API server has priority and
+// fairness).
+func SetupWithManager(mgr ctrl.Manager, cfg Config) error {
+	return setup(mgr, cfg, client.WithFieldOwner(mgr.GetClient(), netv1.FieldOwner), time.Now)
+}
+
+// setup adds the reconcilers with the client they write with and their clock.
+func setup(mgr ctrl.Manager, cfg Config, c client.Client, now func() time.Time) error {
+	cfg, err := cfg.complete()
+	if err != nil {
+		return err
+	}
+	if err := addIndexes(context.Background(), mgr.GetFieldIndexer()); err != nil {
+		return err
+	}
+	live := mgr.GetAPIReader()
+	allocator := &ipam.Allocator{Client: c, Live: live}
+	recorder := mgr.GetEventRecorder("net.mnicloud.jp")
+	for _, r := range []interface{ setup(ctrl.Manager) error }{
+		&bootstrapReconciler{client: c, config: cfg},
+		&vpcReconciler{client: c, live: live, ids: &sequence{client: c, live: live, annotation: netv1.AnnotationLastVPCID, used: vpcIDs}},
+		&subnetReconciler{
+			client: c, live: live, config: cfg, ipam: allocator,
+			vnis: &sequence{client: c, live: live, annotation: netv1.AnnotationLastVNI, used: subnetVNIs},
+		},
+		&podReconciler{client: c, live: live, config: cfg, events: recorder},
+		&interfaceReconciler{client: c, live: live, config: cfg, ipam: allocator, events: recorder, now: now},
+		&leaseReconciler{client: c, live: live, ipam: allocator},
+	} {
+		if err := r.setup(mgr); err != nil {
+			return err
+		}
+	}
+	return nil
+}

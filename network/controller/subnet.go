@@ -1,0 +1,185 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+	"github.com/mnicloud/mnicloud/network/ipam"
+)
+
+// subnetReconciler gives Subnets their VNIs and gateways, and keeps them while Pods use them.
+type subnetReconciler struct {
+	client client.Client
+	live   client.Reader
+	config Config
+	vnis   *sequence
+	ipam   *ipam.Allocator
+}
+
+func (r *subnetReconciler) setup(mgr ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(mgr).Named("net-subnet").
+		For(&netv1.Subnet{}).
+		Watches(&netv1.VPC{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
+			return r.inVPC(ctx, o.GetName(), "")
+		})).
+		// What a Subnet was refused for may be gone.
+		Watches(&netv1.Subnet{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
+			return r.inVPC(ctx, o.(*netv1.Subnet).Spec.VPC, o.GetName())
+		})).
+		// A Subnet that is to go waits for interfaces.
+		Watches(&netv1.NetworkInterface{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
+			return r.deleting(ctx, o.(*netv1.NetworkInterface).Spec.Subnet, netv1.DefaultSubnet)
+		})).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 8}).
+		Complete(r)
+}
+
+// inVPC are the Subnets of a VPC, but one.
+func (r *subnetReconciler) inVPC(ctx context.Context, vpc, but string) []reconcile.Request {
+	var list netv1.SubnetList
+	if err := r.client.List(ctx, &list, client.MatchingFields{subnetByVPC: vpc}); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "list the Subnets of a VPC", "vpc", vpc)
+	}
+	var out []reconcile.Request
+	for i := range list.Items {
+		s := &list.Items[i]
+		if s.Name != but && (but == "" || standingOf(s) != confirmed) {
+			out = append(out, requests(s.Name)...)
+		}
+	}
+	return out
+}
+
+// deleting are those of the Subnets that are being deleted.
+func (r *subnetReconciler) deleting(ctx context.Context, names ...string) []reconcile.Request {
+	var out []reconcile.Request
+	for _, name := range names {
+		var s netv1.Subnet
+		if err := r.client.Get(ctx, client.ObjectKey{Name: name}, &s); err == nil && !s.DeletionTimestamp.IsZero() {
+			out = append(out, requests(name)...)
+		}
+	}
+	return out
+}
+
+// Reconcile brings one Subnet towards its spec.
+func (r *subnetReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	var subnet netv1.Subnet
+	if err := r.client.Get(ctx, req.NamespacedName, &subnet); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if !subnet.DeletionTimestamp.IsZero() {
+		return settle(r.finalize(ctx, &subnet))
+	}
+	return settle(r.provision(ctx, &subnet))
+}
+
+func (r *subnetReconciler) provision(ctx context.Context, subnet *netv1.Subnet) (reconcile.Result, error) {
+	if err := r.adopt(ctx, subnet); err != nil {
+		return reconcile.Result{}, err
+	}
+	status := subnet.Status.DeepCopy()
+	o, again, err := r.decide(ctx, subnet, status)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if err := r.write(ctx, subnet, status, o); err != nil {
+		return reconcile.Result{}, err
+	}
+	if again {
+		return reconcile.Result{RequeueAfter: retryDelay}, nil
+	}
+	return reconcile.Result{}, nil
+}
+
+// adopt puts the finalizer and the label on the Subnet.
+func (r *subnetReconciler) adopt(ctx context.Context, subnet *netv1.Subnet) error {
+	base := subnet.DeepCopy()
+	labels := ipam.Labels(subnet.Spec.VPC, "")
+	delete(labels, netv1.LabelSubnet)
+	if subnet.Labels == nil {
+		subnet.Labels = map[string]string{}
+	}
+	maps.Copy(subnet.Labels, labels)
+	if !controllerutil.AddFinalizer(subnet, netv1.Finalizer) && equality.Semantic.DeepEqual(base.Labels, subnet.Labels) {
+		return nil
+	}
+	if err := r.client.Patch(ctx, subnet, optimistic(base)); err != nil {
+		return fmt.Errorf("add the finalizer to Subnet %s: %w", subnet.Name, err)
+	}
+	return nil
+}
+
+// decide fills in the status, one step at a time: claim, then confirm. Again asks for another look soon.
+func (r *subnetReconciler) decide(ctx context.Context, subnet *netv1.Subnet, status *netv1.SubnetStatus) (o outcome, again bool, err error) {
+	if o, ok := checkSubnet(subnet, r.config); !ok {
+		return o, false, nil
+	}
+	var vpc netv1.VPC
+	err = r.client.Get(ctx, client.ObjectKey{Name: subnet.Spec.VPC}, &vpc)
+	if client.IgnoreNotFound(err) != nil {
+		return o, false, fmt.Errorf("read VPC %s: %w", subnet.Spec.VPC, err)
+	}
+	if o, ok := checkVPC(subnet, &vpc, apierrors.IsNotFound(err)); !ok {
+		return o, false, nil
+	}
+	status.VPCID = vpc.Status.ID
+	if standingOf(subnet) == confirmed {
+		return outcome{ready, reasonReady, "the Subnet has its VNI and gateway"}, false, nil
+	}
+	var all netv1.SubnetList
+	if err := r.live.List(ctx, &all, client.MatchingFields{subnetByVPC: subnet.Spec.VPC}); err != nil {
+		return o, false, fmt.Errorf("list the Subnets of VPC %s: %w", subnet.Spec.VPC, err)
+	}
+	decision, rival := compete(subnet, all.Items)
+	switch {
+	case decision == refused:
+		status.VNI = 0
+		return overlap(subnet, rival), false, nil
+	case decision == undecided:
+		return outcome{working, reasonAllocating, "waiting for Subnet " + rival.Name + ", which asks for overlapping addresses"}, true, nil
+	case standingOf(subnet) == newcomer:
+		if status.VNI, err = r.vni(ctx, subnet); err != nil {
+			return o, false, fmt.Errorf("give Subnet %s a VNI: %w", subnet.Name, err)
+		}
+		return outcome{working, reasonAllocating, "the Subnet has a VNI, and gets its gateway next"}, false, nil
+	}
+	cidr, _ := parseCIDR(subnet.Spec.CIDR)
+	status.GatewayAddress = ipam.Range{CIDR: cidr}.Gateway().String()
+	if status.GatewayMAC, err = newMAC(); err != nil {
+		return o, false, err
+	}
+	return outcome{ready, reasonReady, "the Subnet has its VNI and gateway"}, false, nil
+}
+
+func (r *subnetReconciler) vni(ctx context.Context, subnet *netv1.Subnet) (uint32, error) {
+	if subnet.Name == netv1.DefaultSubnet {
+		return netv1.DefaultVNI, nil
+	}
+	return r.vnis.next(ctx)
+}
+
+func (r *subnetReconciler) write(ctx context.Context, subnet *netv1.Subnet, status *netv1.SubnetStatus, o outcome) error {
+	base := subnet.DeepCopy()
+	subnet.Status = *status
+	subnet.Status.ObservedGeneration = subnet.Generation
+	subnet.Status.Phase = o.apply(&subnet.Status.Conditions, subnet)
+	if equality.Semantic.DeepEqual(base.Status, subnet.Status) {
+		return nil
+	}
+	if err := r.client.Status().Patch(ctx, subnet, optimistic(base)); err != nil {
+		return fmt.Errorf("write the status of Subnet %s: %w", subnet.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,250 @@
+package ipam
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+)
+
+// Fields of IPLeases that the cache indexes and the API server selects by.
+const (
+	// FieldInterfaceUID is the UID of the interface that has the lease.
+	FieldInterfaceUID = "spec.interfaceUID"
+	// FieldSubnet is the name of the Subnet the lease is of.
+	FieldSubnet = "spec.subnet"
+)
+
+// Allocator makes and removes IPLeases.
+type Allocator struct {
+	// Client reads from a cache (with an index on FieldInterfaceUID) and writes to the API server.
+	Client client.Client
+	// Live reads from the API server itself.
+	Live client.Reader
+}
+
+// Network is what the allocator needs to know of a Subnet.
+type Network struct {
+	// Subnet is the Subnet's name.
+	Subnet string
+	// VPC is the name of the Subnet's VPC.
+	VPC string
+	// VNI is the Subnet's VXLAN Network Identifier.
+	VNI uint32
+	// CIDR is the Subnet's range.
+	CIDR netip.Prefix
+}
+
+// Holder is the interface that a lease is for.
+type Holder struct {
+	// Name of the NetworkInterface.
+	Name string
+	// UID of the NetworkInterface: another of the same name is another holder.
+	UID types.UID
+}
+
+// Ensure returns the address that the holder has in the network, leasing one when it has none. With a valid want it is that
+// address or an *InUseError. Current is the address that the holder's status tells the world: a holder keeps it (also when
+// its lease was lost and nobody took it: else *InUseError), and other leases of the holder in the network are freed only
+// once current says so, so that a published address always has a lease. When nothing is free: *ExhaustedError.
+func (a *Allocator) Ensure(ctx context.Context, network Network, holder Holder, want, current netip.Addr) (netip.Addr, error) {
+	if !want.IsValid() && current.IsValid() && network.CIDR.Contains(current) {
+		want = current
+	}
+	held, err := a.held(ctx, a.Client, network, holder)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	if keep, ok := choose(held, want); ok {
+		return keep, a.releaseOthers(ctx, held, keep, current)
+	}
+	if !a.anyFree(ctx, network, want, holder) {
+		return netip.Addr{}, a.refusal(ctx, network, want)
+	}
+	// The cache may lag behind a lease made just now, before a restart or a failed status write.
+	if held, err = a.held(ctx, a.Live, network, holder); err != nil {
+		return netip.Addr{}, err
+	}
+	if keep, ok := choose(held, want); ok {
+		return keep, a.releaseOthers(ctx, held, keep, current)
+	}
+	return a.lease(ctx, network, holder, want)
+}
+
+// heldLease is one lease that a holder has.
+type heldLease struct {
+	address netip.Addr
+	object  *netv1.IPLease
+}
+
+// choose picks, of the addresses held (lowest first), the one to keep; ok is false when another one is needed.
+func choose(held []heldLease, want netip.Addr) (keep netip.Addr, ok bool) {
+	if want.IsValid() {
+		return want, slices.ContainsFunc(held, func(h heldLease) bool { return h.address == want })
+	}
+	if len(held) > 0 {
+		return held[0].address, true
+	}
+	return netip.Addr{}, false
+}
+
+// held lists the leases the holder has in the network, lowest address first.
+func (a *Allocator) held(ctx context.Context, from client.Reader, network Network, holder Holder) ([]heldLease, error) {
+	var list netv1.IPLeaseList
+	if err := from.List(ctx, &list, client.MatchingFields{FieldInterfaceUID: string(holder.UID)}); err != nil {
+		return nil, fmt.Errorf("list the leases of NetworkInterface %s: %w", holder.Name, err)
+	}
+	var held []heldLease
+	for i := range list.Items {
+		lease := &list.Items[i]
+		vni, address, err := ParseLeaseName(lease.Name)
+		if err == nil && vni == network.VNI && lease.DeletionTimestamp.IsZero() {
+			held = append(held, heldLease{address, lease})
+		}
+	}
+	slices.SortFunc(held, func(x, y heldLease) int { return x.address.Compare(y.address) })
+	return held, nil
+}
+
+// anyFree tells, by the cache, whether trying to lease makes sense.
+func (a *Allocator) anyFree(ctx context.Context, network Network, want netip.Addr, holder Holder) bool {
+	if want.IsValid() {
+		return !a.leased(ctx, network, want)
+	}
+	for address := range (Range{network.CIDR}).Candidates(string(holder.UID)) {
+		if !a.leased(ctx, network, address) {
+			return true
+		}
+	}
+	return false
+}
+
+// leased tells whether the cache knows a lease of the address.
+func (a *Allocator) leased(ctx context.Context, network Network, address netip.Addr) bool {
+	var lease netv1.IPLease
+	return a.Client.Get(ctx, client.ObjectKey{Name: LeaseName(network.VNI, address)}, &lease) == nil
+}
+
+// refusal is why nothing can be leased.
+func (a *Allocator) refusal(ctx context.Context, network Network, want netip.Addr) error {
+	if !want.IsValid() {
+		return &ExhaustedError{Subnet: network.Subnet, CIDR: network.CIDR, Capacity: Range{network.CIDR}.Capacity()}
+	}
+	var lease netv1.IPLease
+	err := a.Client.Get(ctx, client.ObjectKey{Name: LeaseName(network.VNI, want)}, &lease)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("read the lease of %s: %w", want, err)
+	}
+	return &InUseError{Address: want, Subnet: network.Subnet, Holder: cmp.Or(lease.Spec.Interface, "(just released)")}
+}
+
+// lease creates a lease of the wanted address, or of the first candidate that nobody has.
+func (a *Allocator) lease(ctx context.Context, network Network, holder Holder, want netip.Addr) (netip.Addr, error) {
+	if want.IsValid() {
+		ours, other, err := a.create(ctx, network, holder, want)
+		switch {
+		case err != nil:
+			return netip.Addr{}, err
+		case !ours:
+			return netip.Addr{}, &InUseError{Address: want, Subnet: network.Subnet, Holder: other}
+		}
+		return want, nil
+	}
+	for address := range (Range{network.CIDR}).Candidates(string(holder.UID)) {
+		if a.leased(ctx, network, address) {
+			continue
+		}
+		ours, _, err := a.create(ctx, network, holder, address)
+		if err != nil {
+			return netip.Addr{}, err
+		}
+		if ours {
+			return address, nil
+		}
+	}
+	return netip.Addr{}, &ExhaustedError{Subnet: network.Subnet, CIDR: network.CIDR, Capacity: Range{network.CIDR}.Capacity()}
+}
+
+// create tries to lease one address. When another interface has it, other is that interface's name.
+func (a *Allocator) create(ctx context.Context, network Network, holder Holder, address netip.Addr) (ours bool, other string, err error) {
+	lease := &netv1.IPLease{
+		ObjectMeta: metav1.ObjectMeta{Name: LeaseName(network.VNI, address), Labels: Labels(network.VPC, network.Subnet)},
+		Spec: netv1.IPLeaseSpec{
+			Subnet: network.Subnet, Address: address.String(), Interface: holder.Name, InterfaceUID: holder.UID,
+		},
+	}
+	err = a.Client.Create(ctx, lease)
+	if err == nil {
+		return true, "", nil
+	}
+	if !apierrors.IsAlreadyExists(err) {
+		return false, "", fmt.Errorf("create IPLease %s: %w", lease.Name, err)
+	}
+	var existing netv1.IPLease
+	err = a.Live.Get(ctx, client.ObjectKeyFromObject(lease), &existing)
+	if apierrors.IsNotFound(err) {
+		return false, "(just released)", nil
+	}
+	if err != nil {
+		return false, "", fmt.Errorf("read IPLease %s, which exists already: %w", lease.Name, err)
+	}
+	return existing.Spec.InterfaceUID == holder.UID && existing.DeletionTimestamp.IsZero(), existing.Spec.Interface, nil
+}
+
+// releaseOthers frees what the holder has besides the address to keep, once that address is the published one.
+func (a *Allocator) releaseOthers(ctx context.Context, held []heldLease, keep, current netip.Addr) error {
+	if keep != current {
+		return nil
+	}
+	var errs []error
+	for _, h := range held {
+		if h.address != keep {
+			errs = append(errs, a.Release(ctx, h.object))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Release deletes the lease that was read, and never another one of the same name made since.
+func (a *Allocator) Release(ctx context.Context, lease *netv1.IPLease) error {
+	err := a.Client.Delete(ctx, lease, client.Preconditions{UID: &lease.UID})
+	// A conflict says that the lease read is gone and the name is another lease's now.
+	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return fmt.Errorf("delete IPLease %s: %w", lease.Name, err)
+}
+
+// ReleaseAll deletes every lease the holder has, in any Subnet.
+func (a *Allocator) ReleaseAll(ctx context.Context, holder Holder) error {
+	var list netv1.IPLeaseList
+	if err := a.Live.List(ctx, &list, client.MatchingFields{FieldInterfaceUID: string(holder.UID)}); err != nil {
+		return fmt.Errorf("list the leases of NetworkInterface %s: %w", holder.Name, err)
+	}
+	var errs []error
+	for i := range list.Items {
+		errs = append(errs, a.Release(ctx, &list.Items[i]))
+	}
+	return errors.Join(errs...)
+}
+
+// Labels are the labels of what belongs to a VPC and a Subnet. A name too long for a label's value has none.
+func Labels(vpc, subnet string) map[string]string {
+	labels := map[string]string{}
+	for key, name := range map[string]string{netv1.LabelVPC: vpc, netv1.LabelSubnet: subnet} {
+		if len(validation.IsValidLabelValue(name)) == 0 {
+			labels[key] = name
+		}
+	}
+	return labels
+}
