@@ -39,16 +39,16 @@ func tenant(t *testing.T, name string) string {
 func vpcWithSubnets(t *testing.T, namespace string) {
 	t.Helper()
 	create(t,
-		&vpcv1.Vpc{ObjectMeta: meta(namespace, "main"), Spec: vpcv1.VpcSpec{CIDR: "10.0.0.0/16"}},
-		&vpcv1.Subnet{ObjectMeta: meta(namespace, "a"), Spec: vpcv1.SubnetSpec{VPC: "main", CIDR: "10.0.1.0/24"}},
-		&vpcv1.Subnet{ObjectMeta: meta(namespace, "b"), Spec: vpcv1.SubnetSpec{VPC: "main", CIDR: "10.0.2.0/24"}},
+		&vpcv1.Vpc{ObjectMeta: objectMeta(namespace, "main"), Spec: vpcv1.VpcSpec{CIDR: "10.0.0.0/16"}},
+		&vpcv1.Subnet{ObjectMeta: objectMeta(namespace, "a"), Spec: vpcv1.SubnetSpec{VPC: "main", CIDR: "10.0.1.0/24"}},
+		&vpcv1.Subnet{ObjectMeta: objectMeta(namespace, "b"), Spec: vpcv1.SubnetSpec{VPC: "main", CIDR: "10.0.2.0/24"}},
 	)
 }
 
 // whoami is a Container that answers HTTP on port 80 with its own identity.
 func whoami(namespace, name, subnet, node string) *ctrv1.Container {
 	return &ctrv1.Container{
-		ObjectMeta: meta(namespace, name),
+		ObjectMeta: objectMeta(namespace, name),
 		Spec: ctrv1.ContainerSpec{
 			Subnet: subnet, Node: node, Image: registryName + "/mni/whoami:latest",
 			Ports: []ctrv1.Port{{Port: 80, Protocol: corev1.ProtocolTCP}},
@@ -59,7 +59,7 @@ func whoami(namespace, name, subnet, node string) *ctrv1.Container {
 // shell is a Container with a shell, wget, nc and ping.
 func shell(namespace, name, subnet, node string) *ctrv1.Container {
 	return &ctrv1.Container{
-		ObjectMeta: meta(namespace, name),
+		ObjectMeta: objectMeta(namespace, name),
 		Spec: ctrv1.ContainerSpec{
 			Subnet: subnet, Node: node, Image: registryName + "/mni/busybox:latest",
 			Command: []string{"sleep", "1000000"},
@@ -67,7 +67,7 @@ func shell(namespace, name, subnet, node string) *ctrv1.Container {
 	}
 }
 
-func meta(namespace, name string) metav1.ObjectMeta {
+func objectMeta(namespace, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: namespace, Name: name}
 }
 
