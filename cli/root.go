@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"runtime"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	utilexec "k8s.io/utils/exec"
 )
 
 // Exit codes of `mni`.
@@ -18,6 +20,8 @@ const (
 	ExitFailure = 1
 	// ExitUsage: the command line cannot be understood; nothing was done.
 	ExitUsage = 2
+	// ExitInterrupted: stopped by a signal.
+	ExitInterrupted = 130
 )
 
 // Groups of commands in `mni help`.
@@ -29,6 +33,10 @@ const (
 
 // New is the root command `mni` with the tenants' commands. version is printed by `mni version`.
 func New(version string, streams genericiooptions.IOStreams) *cobra.Command {
+	return newRoot(version, stateDir, streams)
+}
+
+func newRoot(version, stateDir string, streams genericiooptions.IOStreams) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "mni",
 		Short: "mNi Cloud on the command line",
@@ -52,6 +60,19 @@ Exit codes: 0 done, 1 something failed, 2 the command line was not understood.`,
 	)
 	root.SetHelpCommandGroupID(groupOther)
 	root.SetCompletionCommandGroupID(groupOther)
+	c := newConnection(root, version, stateDir, streams)
+	c.completeFlags(root)
+	add(root, groupTenant,
+		newGetCommand(c),
+		newDescribeCommand(c),
+		newApplyCommand(c),
+		newDeleteCommand(c),
+		newWaitCommand(c),
+		newLogsCommand(c),
+		newExecCommand(c),
+		newExplainCommand(c),
+		newAPIResourcesCommand(c),
+	)
 	add(root, groupOther, newVersionCommand(version))
 	return root
 }
@@ -68,16 +89,23 @@ func add(root *cobra.Command, group string, commands ...*cobra.Command) {
 	}
 }
 
-// Execute runs the command that args name, prints its error if there is one and returns the exit code.
+// Execute runs the command that args name, prints its errors and returns the exit code: one of the Exit constants, or that
+// of the command which `mni exec` ran.
 func Execute(ctx context.Context, root *cobra.Command, args []string) int {
 	markUsageErrors(root)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
-	if err == nil {
-		return ExitOK
-	}
-	fmt.Fprintf(root.ErrOrStderr(), "error: %v\n", err)
+	var remote utilexec.ExitError
 	var usage *usageError
+	switch {
+	case err == nil:
+		return ExitOK
+	case errors.As(err, &remote):
+		return remote.ExitStatus()
+	case ctx.Err() != nil:
+		return ExitInterrupted
+	}
+	printError(root.ErrOrStderr(), err)
 	if errors.As(err, &usage) || cmd == root {
 		fmt.Fprintf(root.ErrOrStderr(), "Run '%s --help' for usage.\n", cmd.CommandPath())
 		return ExitUsage
@@ -85,11 +113,21 @@ func Execute(ctx context.Context, root *cobra.Command, args []string) int {
 	return ExitFailure
 }
 
-// usageError is a command line that cannot be understood.
-type usageError struct{ err error }
+// errShown is returned by a command that has already printed what went wrong.
+var errShown = errors.New("failed")
 
-func (e *usageError) Error() string { return e.err.Error() }
-func (e *usageError) Unwrap() error { return e.err }
+// printError prints an error, or each of several.
+func printError(w io.Writer, err error) {
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, e := range several.Unwrap() {
+			printError(w, e)
+		}
+		return
+	}
+	if !errors.Is(err, errShown) {
+		fmt.Fprintf(w, "error: %v\n", err)
+	}
+}
 
 // markUsageErrors makes wrong flags and arguments of every command usage errors.
 func markUsageErrors(cmd *cobra.Command) {

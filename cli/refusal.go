@@ -1,0 +1,120 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// refusal explains why the API server did not take a document: for each wrong field its place in the file, what is wrong
+// and what to do.
+func (a *applying) refusal(d *document, err error) error {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return err
+	}
+	s := status.Status()
+	name := display(d.object.GroupVersionKind().GroupKind(), d.object.GetName())
+	wrong := func(field, format string, args ...any) error {
+		message := fmt.Sprintf(format, args...)
+		if field != "" {
+			message = field + ": " + message
+		}
+		return d.errorf(field, "%s: %s", name, message)
+	}
+	var errs []error
+	switch {
+	case s.Reason == metav1.StatusReasonInvalid && s.Details != nil:
+		for _, cause := range s.Details.Causes {
+			errs = append(errs, wrong(strings.TrimPrefix(cause.Field, "<nil>"), "%s", cause.Message))
+		}
+	case apierrors.IsConflict(err) && s.Details != nil:
+		for _, cause := range s.Details.Causes {
+			if cause.Type == metav1.CauseTypeFieldManagerConflict {
+				field := strings.TrimPrefix(cause.Field, ".")
+				errs = append(errs, wrong(field, "%s: to take the field over, apply with --force-conflicts", cause.Message))
+			}
+		}
+	default:
+		for _, m := range schemaErrors(s.Message) {
+			message := m.message
+			if m.unknown {
+				message = fmt.Sprintf("there is no such field: `mni explain %s` lists the fields", explainPath(d, m.field))
+			}
+			errs = append(errs, wrong(m.field, "%s", message))
+		}
+	}
+	if len(errs) == 0 {
+		return d.errorf("", "%s: %w", name, a.explain(err))
+	}
+	return errors.Join(errs...)
+}
+
+// schemaError is one complaint of the API server about a field that does not fit the kind's schema.
+type schemaError struct {
+	field, message string
+	unknown        bool
+}
+
+var (
+	undeclaredField = regexp.MustCompile(`\.([^\s:]+): field not declared in schema`)
+	mistypedField   = regexp.MustCompile(`\.([^\s:]+): (expected \w+), got`)
+	strictUnknown   = regexp.MustCompile(`unknown field "([^"]+)"`)
+)
+
+// schemaErrors finds the fields in the message that the API server gives when a document does not fit its kind's schema.
+func schemaErrors(message string) []schemaError {
+	var found []schemaError
+	for _, unknown := range []*regexp.Regexp{undeclaredField, strictUnknown} {
+		for _, m := range unknown.FindAllStringSubmatch(message, -1) {
+			found = append(found, schemaError{field: m[1], unknown: true})
+		}
+	}
+	for _, m := range mistypedField.FindAllStringSubmatch(message, -1) {
+		found = append(found, schemaError{field: m[1], message: m[2]})
+	}
+	return found
+}
+
+var listIndex = regexp.MustCompile(`\[[^\]]*\]`)
+
+// explainPath is what to ask `mni explain` for about the fields beside one: "vpc.spec".
+func explainPath(d *document, field string) string {
+	path := []string{strings.ToLower(d.object.GetKind())}
+	if parent, _, nested := cutLast(listIndex.ReplaceAllString(field, ""), "."); nested {
+		path = append(path, parent)
+	}
+	return strings.Join(path, ".")
+}
+
+func cutLast(s, separator string) (before, after string, found bool) {
+	if i := strings.LastIndex(s, separator); i >= 0 {
+		return s[:i], s[i+len(separator):], true
+	}
+	return s, "", false
+}
+
+// similarKind suggests the kind that may have been meant: the same word in other case, group or version.
+func (c *connection) similarKind(gvk schema.GroupVersionKind) string {
+	d, err := c.discovery()
+	if err != nil {
+		return ""
+	}
+	_, lists, _ := d.ServerGroupsAndResources()
+	for _, list := range lists {
+		if !ofTenants(groupOf(list)) {
+			continue
+		}
+		for _, r := range list.APIResources {
+			if strings.EqualFold(r.Kind, gvk.Kind) && !strings.Contains(r.Name, "/") {
+				return fmt.Sprintf("; did you mean apiVersion: %s, kind: %s?", list.GroupVersion, r.Kind)
+			}
+		}
+	}
+	return ""
+}
