@@ -37,21 +37,17 @@ func addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 	for _, index := range []struct {
 		object client.Object
 		field  string
-		values func(client.Object) []string
+		values client.IndexerFunc
 	}{
-		{&netv1.Subnet{}, subnetByVPC, func(o client.Object) []string { return []string{o.(*netv1.Subnet).Spec.VPC} }},
-		{&netv1.NetworkInterface{}, interfaceBySubnet, func(o client.Object) []string { return []string{o.(*netv1.NetworkInterface).Spec.Subnet} }},
-		{&netv1.NetworkInterface{}, interfaceByNamespace, func(o client.Object) []string { return []string{o.(*netv1.NetworkInterface).Spec.Namespace} }},
-		{&netv1.NetworkInterface{}, interfaceByPod, func(o client.Object) []string { return podUIDs(o.(*netv1.NetworkInterface)) }},
-		{&netv1.NetworkInterface{}, interfaceByNeed, func(o client.Object) []string { return needs(o.(*netv1.NetworkInterface)) }},
-		{&netv1.IPLease{}, ipam.FieldInterfaceUID, func(o client.Object) []string { return []string{string(o.(*netv1.IPLease).Spec.InterfaceUID)} }},
-		{&netv1.IPLease{}, ipam.FieldSubnet, func(o client.Object) []string { return []string{o.(*netv1.IPLease).Spec.Subnet} }},
-		{&corev1.Pod{}, podByInterface, func(o client.Object) []string {
-			return podValue(o, func(p *corev1.Pod) string { return interfaceName(p) })
-		}},
-		{&corev1.Pod{}, podBySubnet, func(o client.Object) []string {
-			return podValue(o, func(p *corev1.Pod) string { return subnetName(p) })
-		}},
+		{&netv1.Subnet{}, subnetByVPC, value(func(o *netv1.Subnet) string { return o.Spec.VPC })},
+		{&netv1.NetworkInterface{}, interfaceBySubnet, value(func(o *netv1.NetworkInterface) string { return o.Spec.Subnet })},
+		{&netv1.NetworkInterface{}, interfaceByNamespace, value(func(o *netv1.NetworkInterface) string { return o.Spec.Namespace })},
+		{&netv1.NetworkInterface{}, interfaceByPod, values(podUIDs)},
+		{&netv1.NetworkInterface{}, interfaceByNeed, values(needs)},
+		{&netv1.IPLease{}, ipam.FieldInterfaceUID, value(func(o *netv1.IPLease) string { return string(o.Spec.InterfaceUID) })},
+		{&netv1.IPLease{}, ipam.FieldSubnet, value(func(o *netv1.IPLease) string { return o.Spec.Subnet })},
+		{&corev1.Pod{}, podByInterface, values(networkedBy(interfaceName))},
+		{&corev1.Pod{}, podBySubnet, values(networkedBy(subnetName))},
 	} {
 		if err := indexer.IndexField(ctx, index.object, index.field, index.values); err != nil {
 			return fmt.Errorf("index %T by %s: %w", index.object, index.field, err)
@@ -60,12 +56,29 @@ func addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 	return nil
 }
 
-func podValue(o client.Object, value func(*corev1.Pod) string) []string {
-	pod := o.(*corev1.Pod)
-	if !networked(pod) {
-		return nil
+// values and value make an indexer's function of one that knows its kind.
+func values[T client.Object](of func(T) []string) client.IndexerFunc {
+	return func(o client.Object) []string {
+		t, ok := o.(T)
+		if !ok {
+			return nil
+		}
+		return of(t)
 	}
-	return []string{value(pod)}
+}
+
+func value[T client.Object](of func(T) string) client.IndexerFunc {
+	return values(func(t T) []string { return []string{of(t)} })
+}
+
+// networkedBy leaves out Pods on their hosts' network.
+func networkedBy(of func(*corev1.Pod) string) func(*corev1.Pod) []string {
+	return func(pod *corev1.Pod) []string {
+		if !networked(pod) {
+			return nil
+		}
+		return []string{of(pod)}
+	}
 }
 
 // podUIDs are the UIDs of Pods whose life matters to the interface.

@@ -6,10 +6,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
@@ -27,12 +25,12 @@ type leaseReconciler struct {
 func (r *leaseReconciler) setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("net-lease").
 		For(&netv1.IPLease{}).
-		Watches(&netv1.NetworkInterface{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
-			return r.leases(ctx, ipam.FieldInterfaceUID, string(o.GetUID()))
-		}), builder.WithPredicates(onDelete)).
-		Watches(&netv1.Subnet{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
-			return r.leases(ctx, ipam.FieldSubnet, o.GetName())
-		}), builder.WithPredicates(onDelete)).
+		Watches(&netv1.NetworkInterface{}, mapped(func(ctx context.Context, nic *netv1.NetworkInterface) []reconcile.Request {
+			return r.leases(ctx, ipam.FieldInterfaceUID, string(nic.UID))
+		}), onDelete).
+		Watches(&netv1.Subnet{}, mapped(func(ctx context.Context, subnet *netv1.Subnet) []reconcile.Request {
+			return r.leases(ctx, ipam.FieldSubnet, subnet.Name)
+		}), onDelete).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 4}).
 		Complete(r)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -16,6 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/mnicloud/mnicloud/kit/conditions"
+	"github.com/mnicloud/mnicloud/kit/finalizer"
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 	"github.com/mnicloud/mnicloud/network/ipam"
 )
@@ -121,6 +124,9 @@ func (r *interfaceReconciler) release(ctx context.Context, nic *netv1.NetworkInt
 	if nic.Spec.Pod != nil {
 		return false, 0, nil
 	}
+	if over, err := r.namespaceOver(ctx, nic.Spec.Namespace); err != nil || over {
+		return over, 0, err
+	}
 	ttl := leaseTTL(subnet)
 	if at := nic.Status.ReleasedAt; at != nil {
 		ttl -= r.now().Sub(at.Time)
@@ -137,6 +143,23 @@ func (r *interfaceReconciler) podState(ctx context.Context, nic *netv1.NetworkIn
 		return podLife(ctx, r.client, r.live, client.ObjectKey{Namespace: namespace, Name: name}, types.UID(nic.Name))
 	}
 	return alive, nil
+}
+
+// namespaceOver tells whether no Pod can come any more from the namespace, because it is gone or going. One of the same
+// name made later is another one, maybe somebody else's.
+func (r *interfaceReconciler) namespaceOver(ctx context.Context, name string) (bool, error) {
+	namespace := metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
+	err := r.client.Get(ctx, client.ObjectKey{Name: name}, &namespace)
+	if apierrors.IsNotFound(err) {
+		err = r.live.Get(ctx, client.ObjectKey{Name: name}, &namespace)
+	}
+	switch {
+	case apierrors.IsNotFound(err):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("read Namespace %s: %w", name, err)
+	}
+	return !namespace.DeletionTimestamp.IsZero(), nil
 }
 
 // leaseTTL is how long a released interface of the Subnet keeps its addresses.
@@ -162,19 +185,17 @@ func (r *interfaceReconciler) finalize(ctx context.Context, nic *netv1.NetworkIn
 			return err
 		}
 		if state == alive {
-			return r.write(ctx, nic, nic.Status.DeepCopy(), outcome{waiting, reasonWaitingForPod,
-				"the interface goes when its Pod is deleted: " + pod.Namespace + "/" + pod.Name})
+			return r.write(ctx, nic, nic.Status.DeepCopy(), conditions.Waiting(reasonWaitingForPod,
+				"the interface goes when its Pod is deleted: "+pod.Namespace+"/"+pod.Name))
 		}
 	}
 	if err := r.ipam.ReleaseAll(ctx, ipam.Holder{Name: nic.Name, UID: nic.UID}); err != nil {
 		return err
 	}
-	base := nic.DeepCopy()
-	controllerutil.RemoveFinalizer(nic, netv1.Finalizer)
-	return client.IgnoreNotFound(r.client.Patch(ctx, nic, optimistic(base)))
+	return finalizer.Remove(ctx, r.client, nic, netv1.Finalizer)
 }
 
-func (r *interfaceReconciler) write(ctx context.Context, nic *netv1.NetworkInterface, status *netv1.NetworkInterfaceStatus, o outcome) error {
+func (r *interfaceReconciler) write(ctx context.Context, nic *netv1.NetworkInterface, status *netv1.NetworkInterfaceStatus, o conditions.Result) error {
 	base := nic.DeepCopy()
 	nic.Status = *status
 	switch {
@@ -184,30 +205,29 @@ func (r *interfaceReconciler) write(ctx context.Context, nic *netv1.NetworkInter
 		now := metav1.NewTime(r.now())
 		nic.Status.ReleasedAt = &now
 	}
-	nic.Status.ObservedGeneration = nic.Generation
-	nic.Status.Phase = o.apply(&nic.Status.Conditions, nic)
+	conditions.Status{Phase: &nic.Status.Phase, ObservedGeneration: &nic.Status.ObservedGeneration, Conditions: &nic.Status.Conditions}.Apply(nic, o)
 	if equality.Semantic.DeepEqual(base.Status, nic.Status) {
 		return nil
 	}
 	if err := r.client.Status().Patch(ctx, nic, optimistic(base)); err != nil {
 		return fmt.Errorf("write the status of NetworkInterface %s: %w", nic.Name, err)
 	}
-	r.tellPod(base, nic, o)
+	r.tellPod(base, nic)
 	return nil
 }
 
-// asOutcome tells a failed allocation as an outcome; other errors remain errors.
-func asOutcome(err error) (outcome, error) {
+// asResult tells a failed allocation as a result; other errors remain errors.
+func asResult(err error) (conditions.Result, error) {
 	var exhausted *ipam.ExhaustedError
 	var inUse *ipam.InUseError
 	var invalid *ipam.InvalidAddressError
 	switch {
 	case errors.As(err, &exhausted):
-		return outcome{stalled, reasonExhausted, exhausted.Error()}, nil
+		return conditions.Failed(reasonExhausted, exhausted.Error()), nil
 	case errors.As(err, &inUse):
-		return outcome{stalled, reasonAddressInUse, inUse.Error()}, nil
+		return conditions.Failed(reasonAddressInUse, inUse.Error()), nil
 	case errors.As(err, &invalid):
-		return outcome{stalled, reasonAddressInvalid, invalid.Error()}, nil
+		return conditions.Failed(reasonAddressInvalid, invalid.Error()), nil
 	}
-	return outcome{}, err
+	return conditions.Result{}, err
 }

@@ -4,13 +4,10 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
@@ -19,16 +16,17 @@ import (
 func (r *interfaceReconciler) setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("net-interface").
 		For(&netv1.NetworkInterface{}).
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
-			return r.interfaces(ctx, interfaceByPod, string(o.GetUID()))
-		}), builder.WithPredicates(onPodEnd)).
-		Watches(&netv1.Subnet{}, handler.EnqueueRequestsFromMapFunc(r.ofSubnet), onChangeOf(subnetFacts)).
-		Watches(&netv1.VPC{}, handler.EnqueueRequestsFromMapFunc(r.ofVPC), onChangeOf(vpcFacts)).
-		// A lease that goes leaves an address for whoever waits, and its holder (if it lives) without one.
-		Watches(&netv1.IPLease{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
-			lease := o.(*netv1.IPLease)
-			return append(r.interfaces(ctx, interfaceByNeed, lease.Spec.Subnet), requests(lease.Spec.Interface)...)
-		}), builder.WithPredicates(onDelete)).
+		Watches(&corev1.Pod{}, mapped(func(ctx context.Context, pod *corev1.Pod) []reconcile.Request {
+			return r.interfaces(ctx, interfaceByPod, string(pod.UID))
+		}), onUpdate(podEnded)).
+		Watches(&netv1.Subnet{}, mapped(r.ofSubnet), onCreateOrUpdate(subnetChanged)).
+		Watches(&netv1.VPC{}, mapped(r.ofVPC), onCreateOrUpdate(vpcChanged)).
+		Watches(&netv1.IPLease{}, mapped(r.ofLease), onDelete).
+		WatchesMetadata(&corev1.Namespace{}, mapped(func(ctx context.Context, namespace *metav1.PartialObjectMetadata) []reconcile.Request {
+			return r.interfaces(ctx, interfaceByNamespace, namespace.Name)
+		}), onUpdate(func(before, after *metav1.PartialObjectMetadata) bool {
+			return before.DeletionTimestamp.IsZero() && !after.DeletionTimestamp.IsZero()
+		})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.config.Workers}).
 		Complete(r)
 }
@@ -47,15 +45,15 @@ func (r *interfaceReconciler) interfaces(ctx context.Context, index, value strin
 }
 
 // ofSubnet are the interfaces in the Subnet, and those that need an address of it.
-func (r *interfaceReconciler) ofSubnet(ctx context.Context, subnet client.Object) []reconcile.Request {
-	return append(r.interfaces(ctx, interfaceBySubnet, subnet.GetName()), r.interfaces(ctx, interfaceByNeed, subnet.GetName())...)
+func (r *interfaceReconciler) ofSubnet(ctx context.Context, subnet *netv1.Subnet) []reconcile.Request {
+	return append(r.interfaces(ctx, interfaceBySubnet, subnet.Name), r.interfaces(ctx, interfaceByNeed, subnet.Name)...)
 }
 
 // ofVPC are the interfaces in the VPC's Subnets that are not Ready.
-func (r *interfaceReconciler) ofVPC(ctx context.Context, vpc client.Object) []reconcile.Request {
+func (r *interfaceReconciler) ofVPC(ctx context.Context, vpc *netv1.VPC) []reconcile.Request {
 	var list netv1.SubnetList
-	if err := r.client.List(ctx, &list, client.MatchingFields{subnetByVPC: vpc.GetName()}); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "list the Subnets of a VPC", "vpc", vpc.GetName())
+	if err := r.client.List(ctx, &list, client.MatchingFields{subnetByVPC: vpc.Name}); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "list the Subnets of a VPC", "vpc", vpc.Name)
 	}
 	var out []reconcile.Request
 	for i := range list.Items {
@@ -64,44 +62,8 @@ func (r *interfaceReconciler) ofVPC(ctx context.Context, vpc client.Object) []re
 	return out
 }
 
-// onDelete lets only deletions through.
-var onDelete = predicate.Funcs{
-	CreateFunc: func(event.CreateEvent) bool { return false },
-	UpdateFunc: func(event.UpdateEvent) bool { return false },
-}
-
-// onPodEnd lets only the end of Pods through: their containers have ended, or they are gone.
-var onPodEnd = predicate.Funcs{
-	CreateFunc: func(event.CreateEvent) bool { return false },
-	UpdateFunc: func(e event.UpdateEvent) bool {
-		before, after := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)
-		return before.UID != after.UID || (finished(after) && !finished(before))
-	},
-}
-
-// onChangeOf lets through what is new or gone, and updates that change the facts.
-func onChangeOf[facts comparable](of func(client.Object) facts) builder.Predicates {
-	return builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		return of(e.ObjectOld) != of(e.ObjectNew)
-	}})
-}
-
-// subnetFacts are what Pods and interfaces need to know of their Subnet.
-func subnetFacts(o client.Object) any {
-	s := o.(*netv1.Subnet)
-	return struct {
-		vni, vpcID         uint32
-		gateway            string
-		deleting, hasReady bool
-		ttl                string
-	}{s.Status.VNI, s.Status.VPCID, s.Status.GatewayMAC, !s.DeletionTimestamp.IsZero(), standingOf(s) == confirmed, leaseTTL(s).String()}
-}
-
-// vpcFacts are what Pods and interfaces need to know of their VPC.
-func vpcFacts(o client.Object) any {
-	v := o.(*netv1.VPC)
-	return struct {
-		generation int64
-		id         uint32
-	}{v.Generation, v.Status.ID}
+// ofLease are the interfaces that a lease's end concerns: it leaves an address for whoever waits, and its holder, if that
+// lives, without one.
+func (r *interfaceReconciler) ofLease(ctx context.Context, lease *netv1.IPLease) []reconcile.Request {
+	return append(r.interfaces(ctx, interfaceByNeed, lease.Spec.Subnet), requests(lease.Spec.Interface)...)
 }

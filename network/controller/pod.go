@@ -11,7 +11,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
@@ -31,15 +30,30 @@ func (r *podReconciler) setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("net-pod").
 		For(&corev1.Pod{}).
 		// An interface that becomes free, or goes, may be what a Pod waits for.
-		Watches(&netv1.NetworkInterface{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
-			return r.pods(ctx, podByInterface, o.GetName())
-		})).
-		Watches(&netv1.Subnet{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
-			return r.pods(ctx, podBySubnet, o.GetName())
-		}), onChangeOf(subnetFacts)).
-		Watches(&netv1.VPC{}, handler.EnqueueRequestsFromMapFunc(r.podsOfVPC), onChangeOf(vpcFacts)).
+		Watches(&netv1.NetworkInterface{}, mapped(func(ctx context.Context, nic *netv1.NetworkInterface) []reconcile.Request {
+			return r.pods(ctx, podByInterface, nic.Name)
+		}), onUpdate(attachmentChanged)).
+		Watches(&netv1.Subnet{}, mapped(func(ctx context.Context, subnet *netv1.Subnet) []reconcile.Request {
+			return r.pods(ctx, podBySubnet, subnet.Name)
+		}), onCreateOrUpdate(subnetChanged)).
+		Watches(&netv1.VPC{}, mapped(r.podsOfVPC), onCreateOrUpdate(vpcChanged)).
+		// A Pod that waits for an interface waits for another Pod's end.
+		Watches(&corev1.Pod{}, mapped(func(ctx context.Context, pod *corev1.Pod) []reconcile.Request {
+			return r.pods(ctx, podByInterface, interfaceName(pod))
+		}), onUpdate(podEnded)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.config.Workers}).
 		Complete(r)
+}
+
+// attachmentChanged tells whether an interface's place changed: its Pod, its node, or whether it is to go.
+func attachmentChanged(before, after *netv1.NetworkInterface) bool {
+	return before.UID != after.UID || before.Generation != after.Generation ||
+		before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero()
+}
+
+// podEnded tells whether a Pod's containers have ended, or another Pod has its name.
+func podEnded(before, after *corev1.Pod) bool {
+	return before.UID != after.UID || (finished(after) && !finished(before))
 }
 
 func (r *podReconciler) pods(ctx context.Context, index, value string) []reconcile.Request {
@@ -54,10 +68,10 @@ func (r *podReconciler) pods(ctx context.Context, index, value string) []reconci
 	return out
 }
 
-func (r *podReconciler) podsOfVPC(ctx context.Context, vpc client.Object) []reconcile.Request {
+func (r *podReconciler) podsOfVPC(ctx context.Context, vpc *netv1.VPC) []reconcile.Request {
 	var list netv1.SubnetList
-	if err := r.client.List(ctx, &list, client.MatchingFields{subnetByVPC: vpc.GetName()}); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "list the Subnets of a VPC", "vpc", vpc.GetName())
+	if err := r.client.List(ctx, &list, client.MatchingFields{subnetByVPC: vpc.Name}); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "list the Subnets of a VPC", "vpc", vpc.Name)
 	}
 	var out []reconcile.Request
 	for i := range list.Items {

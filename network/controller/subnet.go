@@ -11,9 +11,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/mnicloud/mnicloud/kit/conditions"
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 	"github.com/mnicloud/mnicloud/network/ipam"
 )
@@ -30,38 +30,42 @@ type subnetReconciler struct {
 func (r *subnetReconciler) setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("net-subnet").
 		For(&netv1.Subnet{}).
-		Watches(&netv1.VPC{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
-			return r.inVPC(ctx, o.GetName(), "")
-		})).
-		// What a Subnet was refused for may be gone.
-		Watches(&netv1.Subnet{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
-			return r.inVPC(ctx, o.(*netv1.Subnet).Spec.VPC, o.GetName())
-		})).
-		// A Subnet that is to go waits for interfaces.
-		Watches(&netv1.NetworkInterface{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
-			return r.deleting(ctx, o.(*netv1.NetworkInterface).Spec.Subnet, netv1.DefaultSubnet)
+		Watches(&netv1.VPC{}, mapped(r.ofVPC)).
+		Watches(&netv1.Subnet{}, mapped(r.siblings)).
+		Watches(&netv1.NetworkInterface{}, mapped(func(ctx context.Context, nic *netv1.NetworkInterface) []reconcile.Request {
+			return r.deleting(ctx, nic.Spec.Subnet, netv1.DefaultSubnet)
 		})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 8}).
 		Complete(r)
 }
 
-// inVPC are the Subnets of a VPC, but one.
-func (r *subnetReconciler) inVPC(ctx context.Context, vpc, but string) []reconcile.Request {
+// ofVPC are the Subnets of a VPC.
+func (r *subnetReconciler) ofVPC(ctx context.Context, vpc *netv1.VPC) []reconcile.Request {
+	return r.inVPC(ctx, vpc.Name, func(*netv1.Subnet) bool { return true })
+}
+
+// siblings are the other Subnets of a Subnet's VPC that are not in use: what they were refused for may be gone.
+func (r *subnetReconciler) siblings(ctx context.Context, subnet *netv1.Subnet) []reconcile.Request {
+	return r.inVPC(ctx, subnet.Spec.VPC, func(s *netv1.Subnet) bool {
+		return s.Name != subnet.Name && standingOf(s) != confirmed
+	})
+}
+
+func (r *subnetReconciler) inVPC(ctx context.Context, vpc string, matters func(*netv1.Subnet) bool) []reconcile.Request {
 	var list netv1.SubnetList
 	if err := r.client.List(ctx, &list, client.MatchingFields{subnetByVPC: vpc}); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "list the Subnets of a VPC", "vpc", vpc)
 	}
 	var out []reconcile.Request
 	for i := range list.Items {
-		s := &list.Items[i]
-		if s.Name != but && (but == "" || standingOf(s) != confirmed) {
-			out = append(out, requests(s.Name)...)
+		if matters(&list.Items[i]) {
+			out = append(out, requests(list.Items[i].Name)...)
 		}
 	}
 	return out
 }
 
-// deleting are those of the Subnets that are being deleted.
+// deleting are those of the Subnets that are being deleted: they wait for interfaces.
 func (r *subnetReconciler) deleting(ctx context.Context, names ...string) []reconcile.Request {
 	var out []reconcile.Request
 	for _, name := range names {
@@ -122,7 +126,7 @@ func (r *subnetReconciler) adopt(ctx context.Context, subnet *netv1.Subnet) erro
 }
 
 // decide fills in the status, one step at a time: claim, then confirm. Again asks for another look soon.
-func (r *subnetReconciler) decide(ctx context.Context, subnet *netv1.Subnet, status *netv1.SubnetStatus) (o outcome, again bool, err error) {
+func (r *subnetReconciler) decide(ctx context.Context, subnet *netv1.Subnet, status *netv1.SubnetStatus) (o conditions.Result, again bool, err error) {
 	if o, ok := checkSubnet(subnet, r.config); !ok {
 		return o, false, nil
 	}
@@ -136,7 +140,7 @@ func (r *subnetReconciler) decide(ctx context.Context, subnet *netv1.Subnet, sta
 	}
 	status.VPCID = vpc.Status.ID
 	if standingOf(subnet) == confirmed {
-		return outcome{ready, reasonReady, "the Subnet has its VNI and gateway"}, false, nil
+		return conditions.Ready(reasonReady, "the Subnet has its VNI and gateway"), false, nil
 	}
 	var all netv1.SubnetList
 	if err := r.live.List(ctx, &all, client.MatchingFields{subnetByVPC: subnet.Spec.VPC}); err != nil {
@@ -148,19 +152,19 @@ func (r *subnetReconciler) decide(ctx context.Context, subnet *netv1.Subnet, sta
 		status.VNI = 0
 		return overlap(subnet, rival), false, nil
 	case decision == undecided:
-		return outcome{working, reasonAllocating, "waiting for Subnet " + rival.Name + ", which asks for overlapping addresses"}, true, nil
+		return conditions.Progressing(reasonAllocating, "waiting for Subnet "+rival.Name+", which asks for overlapping addresses"), true, nil
 	case standingOf(subnet) == newcomer:
 		if status.VNI, err = r.vni(ctx, subnet); err != nil {
 			return o, false, fmt.Errorf("give Subnet %s a VNI: %w", subnet.Name, err)
 		}
-		return outcome{working, reasonAllocating, "the Subnet has a VNI, and gets its gateway next"}, false, nil
+		return conditions.Progressing(reasonAllocating, "the Subnet has a VNI, and gets its gateway next"), false, nil
 	}
 	cidr, _ := parseCIDR(subnet.Spec.CIDR)
 	status.GatewayAddress = ipam.Range{CIDR: cidr}.Gateway().String()
 	if status.GatewayMAC, err = newMAC(); err != nil {
 		return o, false, err
 	}
-	return outcome{ready, reasonReady, "the Subnet has its VNI and gateway"}, false, nil
+	return conditions.Ready(reasonReady, "the Subnet has its VNI and gateway"), false, nil
 }
 
 func (r *subnetReconciler) vni(ctx context.Context, subnet *netv1.Subnet) (uint32, error) {
@@ -170,11 +174,10 @@ func (r *subnetReconciler) vni(ctx context.Context, subnet *netv1.Subnet) (uint3
 	return r.vnis.next(ctx)
 }
 
-func (r *subnetReconciler) write(ctx context.Context, subnet *netv1.Subnet, status *netv1.SubnetStatus, o outcome) error {
+func (r *subnetReconciler) write(ctx context.Context, subnet *netv1.Subnet, status *netv1.SubnetStatus, o conditions.Result) error {
 	base := subnet.DeepCopy()
 	subnet.Status = *status
-	subnet.Status.ObservedGeneration = subnet.Generation
-	subnet.Status.Phase = o.apply(&subnet.Status.Conditions, subnet)
+	conditions.Status{Phase: &subnet.Status.Phase, ObservedGeneration: &subnet.Status.ObservedGeneration, Conditions: &subnet.Status.Conditions}.Apply(subnet, o)
 	if equality.Semantic.DeepEqual(base.Status, subnet.Status) {
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/mnicloud/mnicloud/kit/conditions"
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 
 	"github.com/mnicloud/mnicloud/kit/status"
@@ -100,42 +101,42 @@ func parseCIDR(cidr string) (netip.Prefix, bool) {
 
 // checkSubnet decides what can be decided from the Subnet and the configuration alone. A Subnet in use is not touched by a
 // range that was reserved later.
-func checkSubnet(s *netv1.Subnet, config Config) (o outcome, ok bool) {
+func checkSubnet(s *netv1.Subnet, config Config) (o conditions.Result, ok bool) {
 	cidr, valid := parseCIDR(s.Spec.CIDR)
 	if !valid {
-		return outcome{stalled, reasonCIDRInvalid, "spec.cidr: " + s.Spec.CIDR + " is not a canonical IPv4 range between /8 and /30; make a new Subnet"}, false
+		return conditions.Failed(reasonCIDRInvalid, "spec.cidr: "+s.Spec.CIDR+" is not a canonical IPv4 range between /8 and /30; make a new Subnet"), false
 	}
 	if s.Name == netv1.DefaultSubnet {
 		if s.Spec.VPC != netv1.DefaultVPC || cidr != config.InfrastructureCIDR {
-			return outcome{stalled, reasonMisconfigured, "spec: the default Subnet is " + s.Spec.CIDR + " in VPC " + s.Spec.VPC + ", the configuration says " +
-				config.InfrastructureCIDR.String() + " in VPC " + netv1.DefaultVPC + "; put the configuration back, or delete the Subnet (it is made anew)"}, false
+			return conditions.Failed(reasonMisconfigured, "spec: the default Subnet is "+s.Spec.CIDR+" in VPC "+s.Spec.VPC+", the configuration says "+
+				config.InfrastructureCIDR.String()+" in VPC "+netv1.DefaultVPC+"; put the configuration back, or delete the Subnet (it is made anew)"), false
 		}
-		return outcome{}, true
+		return conditions.Result{}, true
 	}
 	if reserved, meets := config.reservedBy(cidr); meets && standingOf(s) != confirmed {
-		return outcome{stalled, reasonCIDRReserved, "spec.cidr: " + s.Spec.CIDR + " meets " + reserved.String() +
-			", which the cloud keeps for itself; make a new Subnet with another range, such as 10.0.1.0/24"}, false
+		return conditions.Failed(reasonCIDRReserved, "spec.cidr: "+s.Spec.CIDR+" meets "+reserved.String()+
+			", which the cloud keeps for itself; make a new Subnet with another range, such as 10.0.1.0/24"), false
 	}
-	return outcome{}, true
+	return conditions.Result{}, true
 }
 
 // checkVPC decides whether the Subnet's VPC is ready for it.
-func checkVPC(s *netv1.Subnet, vpc *netv1.VPC, missing bool) (o outcome, ok bool) {
+func checkVPC(s *netv1.Subnet, vpc *netv1.VPC, missing bool) (o conditions.Result, ok bool) {
 	switch {
 	case missing:
-		return outcome{waiting, reasonWaitingForVPC, "spec.vpc: VPC " + s.Spec.VPC + " does not exist yet"}, false
+		return conditions.Waiting(reasonWaitingForVPC, "spec.vpc: VPC "+s.Spec.VPC+" does not exist yet"), false
 	case standingOf(s) == confirmed && vpc.Status.ID != 0:
-		return outcome{}, true
+		return conditions.Result{}, true
 	case !vpc.DeletionTimestamp.IsZero():
-		return outcome{waiting, reasonWaitingForVPC, "spec.vpc: VPC " + s.Spec.VPC + " is being deleted; delete this Subnet too"}, false
+		return conditions.Waiting(reasonWaitingForVPC, "spec.vpc: VPC "+s.Spec.VPC+" is being deleted; delete this Subnet too"), false
 	case vpc.Status.ID == 0:
-		return outcome{waiting, reasonWaitingForVPC, "spec.vpc: VPC " + s.Spec.VPC + " has no ID yet"}, false
+		return conditions.Waiting(reasonWaitingForVPC, "spec.vpc: VPC "+s.Spec.VPC+" has no ID yet"), false
 	}
-	return outcome{}, true
+	return conditions.Result{}, true
 }
 
 // overlap tells a Subnet which other one has its addresses.
-func overlap(s, rival *netv1.Subnet) outcome {
-	return outcome{stalled, reasonCIDROverlap, "spec.cidr: " + s.Spec.CIDR + " overlaps with " + rival.Spec.CIDR + " of Subnet " + rival.Name +
-		" in VPC " + s.Spec.VPC + "; make a new Subnet with another range, or delete that one"}
+func overlap(s, rival *netv1.Subnet) conditions.Result {
+	return conditions.Failed(reasonCIDROverlap, "spec.cidr: "+s.Spec.CIDR+" overlaps with "+rival.Spec.CIDR+" of Subnet "+rival.Name+
+		" in VPC "+s.Spec.VPC+"; make a new Subnet with another range, or delete that one")
 }

@@ -10,6 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/mnicloud/mnicloud/kit/conditions"
+	"github.com/mnicloud/mnicloud/kit/finalizer"
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 	"github.com/mnicloud/mnicloud/network/ipam"
 )
@@ -30,9 +32,7 @@ func (r *subnetReconciler) finalize(ctx context.Context, subnet *netv1.Subnet) (
 	if err := r.releaseLeases(ctx, subnet); err != nil {
 		return reconcile.Result{}, err
 	}
-	base := subnet.DeepCopy()
-	controllerutil.RemoveFinalizer(subnet, netv1.Finalizer)
-	return reconcile.Result{}, client.IgnoreNotFound(r.client.Patch(ctx, subnet, optimistic(base)))
+	return reconcile.Result{}, finalizer.Remove(ctx, r.client, subnet, netv1.Finalizer)
 }
 
 // interfacesOf lists, from the API server, the interfaces that have addresses of the Subnet. Every interface has one of the
@@ -50,7 +50,7 @@ func (r *subnetReconciler) interfacesOf(ctx context.Context, subnet *netv1.Subne
 }
 
 // await says what a Subnet that is to go waits for.
-func await(nics []netv1.NetworkInterface) (o outcome, wait bool) {
+func await(nics []netv1.NetworkInterface) (o conditions.Result, wait bool) {
 	var attached, idle []string
 	for i := range nics {
 		if pod := nics[i].Spec.Pod; pod != nil {
@@ -63,11 +63,11 @@ func await(nics []netv1.NetworkInterface) (o outcome, wait bool) {
 	slices.Sort(idle)
 	switch {
 	case len(attached) > 0:
-		return outcome{waiting, reasonWaitingForNICs, "the Subnet goes when the Pods with these NetworkInterfaces are deleted: " + nameSome(attached)}, true
+		return conditions.Waiting(reasonWaitingForNICs, "the Subnet goes when the Pods with these NetworkInterfaces are deleted: "+nameSome(attached)), true
 	case len(idle) > 0:
-		return outcome{working, reasonWaitingForNICs, "deleting the NetworkInterfaces without Pods: " + nameSome(idle)}, true
+		return conditions.Progressing(reasonWaitingForNICs, "deleting the NetworkInterfaces without Pods: "+nameSome(idle)), true
 	}
-	return outcome{}, false
+	return conditions.Result{}, false
 }
 
 // deleteIdle deletes the interfaces that have no Pod, unless one takes them meanwhile.

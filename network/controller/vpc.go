@@ -10,9 +10,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/mnicloud/mnicloud/kit/conditions"
+	"github.com/mnicloud/mnicloud/kit/finalizer"
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 )
 
@@ -26,9 +27,7 @@ type vpcReconciler struct {
 func (r *vpcReconciler) setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("net-vpc").
 		For(&netv1.VPC{}).
-		Watches(&netv1.Subnet{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
-			return requests(o.(*netv1.Subnet).Spec.VPC)
-		})).
+		Watches(&netv1.Subnet{}, mapped(func(_ context.Context, s *netv1.Subnet) []reconcile.Request { return requests(s.Spec.VPC) })).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 4}).
 		Complete(r)
 }
@@ -46,11 +45,8 @@ func (r *vpcReconciler) Reconcile(ctx context.Context, req reconcile.Request) (r
 }
 
 func (r *vpcReconciler) provision(ctx context.Context, vpc *netv1.VPC) error {
-	base := vpc.DeepCopy()
-	if controllerutil.AddFinalizer(vpc, netv1.Finalizer) {
-		if err := r.client.Patch(ctx, vpc, optimistic(base)); err != nil {
-			return fmt.Errorf("add the finalizer to VPC %s: %w", vpc.Name, err)
-		}
+	if err := finalizer.Ensure(ctx, r.client, vpc, netv1.Finalizer); err != nil {
+		return fmt.Errorf("add the finalizer to VPC %s: %w", vpc.Name, err)
 	}
 	id := vpc.Status.ID
 	switch {
@@ -62,7 +58,7 @@ func (r *vpcReconciler) provision(ctx context.Context, vpc *netv1.VPC) error {
 			return fmt.Errorf("give VPC %s an ID: %w", vpc.Name, err)
 		}
 	}
-	return r.write(ctx, vpc, id, outcome{ready, reasonReady, "the VPC has its identity"})
+	return r.write(ctx, vpc, id, conditions.Ready(reasonReady, "the VPC has its identity"))
 }
 
 // finalize lets the VPC go once no Subnet is in it.
@@ -80,19 +76,16 @@ func (r *vpcReconciler) finalize(ctx context.Context, vpc *netv1.VPC) error {
 			names = append(names, subnets.Items[i].Name)
 		}
 		slices.Sort(names)
-		return r.write(ctx, vpc, vpc.Status.ID, outcome{waiting, reasonWaitingForSubnets,
-			"the VPC goes when its Subnets are deleted: " + nameSome(names)})
+		return r.write(ctx, vpc, vpc.Status.ID, conditions.Waiting(reasonWaitingForSubnets,
+			"the VPC goes when its Subnets are deleted: "+nameSome(names)))
 	}
-	base := vpc.DeepCopy()
-	controllerutil.RemoveFinalizer(vpc, netv1.Finalizer)
-	return client.IgnoreNotFound(r.client.Patch(ctx, vpc, optimistic(base)))
+	return finalizer.Remove(ctx, r.client, vpc, netv1.Finalizer)
 }
 
-func (r *vpcReconciler) write(ctx context.Context, vpc *netv1.VPC, id uint32, o outcome) error {
+func (r *vpcReconciler) write(ctx context.Context, vpc *netv1.VPC, id uint32, o conditions.Result) error {
 	base := vpc.DeepCopy()
 	vpc.Status.ID = id
-	vpc.Status.ObservedGeneration = vpc.Generation
-	vpc.Status.Phase = o.apply(&vpc.Status.Conditions, vpc)
+	conditions.Status{Phase: &vpc.Status.Phase, ObservedGeneration: &vpc.Status.ObservedGeneration, Conditions: &vpc.Status.Conditions}.Apply(vpc, o)
 	if equality.Semantic.DeepEqual(base.Status, vpc.Status) {
 		return nil
 	}
@@ -100,13 +93,4 @@ func (r *vpcReconciler) write(ctx context.Context, vpc *netv1.VPC, id uint32, o 
 		return fmt.Errorf("write the status of VPC %s: %w", vpc.Name, err)
 	}
 	return nil
-}
-
-// requests are reconcile requests for cluster-scoped objects.
-func requests(names ...string) []reconcile.Request {
-	out := make([]reconcile.Request, 0, len(names))
-	for _, name := range names {
-		out = append(out, reconcile.Request{NamespacedName: client.ObjectKey{Name: name}})
-	}
-	return out
 }

@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"fmt"
 	"net"
-	"strconv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -43,5 +42,3 @@ func newMAC() (string, error) {
 	mac[0] = mac[0]&^0x03 | 0x02
 	return mac.String(), nil
 }
-
-func itoa(n int) string { return strconv.Itoa(n) }

@@ -73,7 +73,9 @@ func (d *Datapath) CollectLinks() (int, error) {
 	return removed, errors.Join(errs...)
 }
 
-func (d *Datapath) linkPath(name string) string { return filepath.Join(linksDir(d.config.PinPath), name) }
+func (d *Datapath) linkPath(name string) string {
+	return filepath.Join(linksDir(d.config.PinPath), name)
+}
 
 // attach attaches a program in the datapath's mode and then removes what the other mode left.
 func (d *Datapath) attach(program, name string, ifindex int) error {

@@ -3,6 +3,7 @@
 package apiserver
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -25,18 +26,60 @@ func Root() string {
 // embedded Kubernetes has not been built (make build).
 func Start(t testing.TB) *rest.Config {
 	t.Helper()
-	assets := t.TempDir()
-	kube := filepath.Join(Root(), "bin", "mni-kube")
-	if _, err := os.Stat(kube); err != nil {
-		t.Fatalf("the embedded Kubernetes is not built, run `make build` first: %v", err)
-	}
-	kube, err := filepath.EvalSymlinks(kube)
+	config, stop, err := start(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if err := stop(); err != nil {
+			t.Errorf("stop the API server: %v", err)
+		}
+	})
+	return config
+}
+
+// Main is for TestMain: it runs the package's tests with one API server for all of them, whose configuration it hands to
+// use first, and returns the exit code.
+func Main(m *testing.M, use func(*rest.Config)) (code int) {
+	assets, err := os.MkdirTemp("", "apiserver")
+	if err != nil {
+		return failed(err)
+	}
+	defer func() {
+		if err := os.RemoveAll(assets); err != nil {
+			code = failed(err)
+		}
+	}()
+	config, stop, err := start(assets)
+	if err != nil {
+		return failed(err)
+	}
+	use(config)
+	code = m.Run()
+	if err := stop(); err != nil {
+		return failed(fmt.Errorf("stop the API server: %w", err))
+	}
+	return code
+}
+
+func failed(err error) int {
+	fmt.Fprintln(os.Stderr, err)
+	return 1
+}
+
+// start runs an API server whose binaries are linked into the folder assets.
+func start(assets string) (*rest.Config, func() error, error) {
+	kube := filepath.Join(Root(), "bin", "mni-kube")
+	if _, err := os.Stat(kube); err != nil {
+		return nil, nil, fmt.Errorf("the embedded Kubernetes is not built, run `make build` first: %w", err)
+	}
+	kube, err := filepath.EvalSymlinks(kube)
+	if err != nil {
+		return nil, nil, err
+	}
 	for _, name := range []string{"etcd", "kube-apiserver", "kubectl"} {
 		if err := os.Symlink(kube, filepath.Join(assets, name)); err != nil {
-			t.Fatal(err)
+			return nil, nil, err
 		}
 	}
 	env := &envtest.Environment{BinaryAssetsDirectory: assets, ErrorIfCRDPathMissing: true}
@@ -45,12 +88,7 @@ func Start(t testing.TB) *rest.Config {
 	}
 	config, err := env.Start()
 	if err != nil {
-		t.Fatalf("start the API server: %v", err)
+		return nil, nil, fmt.Errorf("start the API server: %w", err)
 	}
-	t.Cleanup(func() {
-		if err := env.Stop(); err != nil {
-			t.Errorf("stop the API server: %v", err)
-		}
-	})
-	return config
+	return config, env.Stop, nil
 }

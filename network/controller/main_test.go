@@ -1,0 +1,407 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/mnicloud/mnicloud/kit/status"
+	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+	"github.com/mnicloud/mnicloud/test/apiserver"
+)
+
+// server is the API server that all tests of the package share.
+var server *rest.Config
+
+func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
+	os.Exit(apiserver.Main(m, func(c *rest.Config) {
+		server = c
+		server.QPS = -1
+	}))
+}
+
+// patience bounds each wait for a condition.
+const patience = 20 * time.Second
+
+func testScheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+		panic(err)
+	}
+	if err := netv1.AddToScheme(scheme); err != nil {
+		panic(err)
+	}
+	return scheme
+}
+
+// world is a test's view of the API server: a client without a cache, and controllers that the test starts and stops.
+type world struct {
+	t *testing.T
+	client.Client
+	ctx context.Context
+	now func() time.Time
+	// wrap, when set, stands between the controllers and the API server.
+	wrap func(client.Client) client.Client
+	stop func()
+	n    atomic.Int64
+}
+
+// newWorld makes an empty world and starts the controllers. When the test ends everything is asked to go at once, and the
+// test fails if something stays.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := idleWorld(t)
+	w.start()
+	w.eventually("the default network is ready", func() bool {
+		return w.isReady(w.subnet(netv1.DefaultSubnet))
+	})
+	return w
+}
+
+// idleWorld is a world without controllers yet.
+func idleWorld(t *testing.T) *world {
+	t.Helper()
+	c, err := client.New(server, client.Options{Scheme: testScheme()})
+	require.NoError(t, err)
+	w := &world{t: t, Client: c, ctx: context.Background(), now: time.Now}
+	t.Cleanup(w.clear)
+	return w
+}
+
+// start starts the controllers.
+func (w *world) start() {
+	w.t.Helper()
+	mgr, err := ctrl.NewManager(server, ctrl.Options{
+		Scheme:     testScheme(),
+		Metrics:    metricsserver.Options{BindAddress: "0"},
+		Cache:      cache.Options{ByObject: CacheByObject()},
+		Controller: config.Controller{SkipNameValidation: ptr(true)},
+	})
+	require.NoError(w.t, err)
+	c := client.WithFieldOwner(mgr.GetClient(), netv1.FieldOwner)
+	if w.wrap != nil {
+		c = w.wrap(c)
+	}
+	require.NoError(w.t, setup(mgr, testConfig(), c, w.now))
+	ctx, cancel := context.WithCancel(w.ctx)
+	done := make(chan error, 1)
+	go func() { done <- mgr.Start(ctx) }()
+	w.stop = func() {
+		cancel()
+		if err := <-done; err != nil {
+			w.t.Errorf("the controllers ended with: %v", err)
+		}
+		w.stop = nil
+	}
+	require.True(w.t, mgr.GetCache().WaitForCacheSync(ctx))
+}
+
+// restart stops the controllers and starts new ones.
+func (w *world) restart() {
+	w.t.Helper()
+	w.stop()
+	w.start()
+}
+
+func testConfig() Config {
+	cfg, err := Config{InfrastructureCIDR: prefix("198.18.0.0/17")}.complete()
+	if err != nil {
+		panic(err)
+	}
+	return cfg
+}
+
+// clear asks everything to go at once and waits until it is gone.
+func (w *world) clear() {
+	if w.stop == nil {
+		w.wrap = nil
+		w.start()
+	}
+	defer func() { w.stop() }()
+	var pods corev1.PodList
+	require.NoError(w.t, w.List(w.ctx, &pods))
+	for i := range pods.Items {
+		w.deletePod(&pods.Items[i])
+	}
+	for _, kind := range []client.Object{&netv1.VPC{}, &netv1.Subnet{}, &netv1.NetworkInterface{}} {
+		require.NoError(w.t, w.DeleteAllOf(w.ctx, kind))
+	}
+	w.eventually("everything is gone and the default network is made anew", func() bool {
+		var vpcs netv1.VPCList
+		var subnets netv1.SubnetList
+		var nics netv1.NetworkInterfaceList
+		var leases netv1.IPLeaseList
+		for _, list := range []client.ObjectList{&vpcs, &subnets, &nics, &leases} {
+			if err := w.List(w.ctx, list); err != nil {
+				return false
+			}
+		}
+		return len(vpcs.Items) == 1 && len(subnets.Items) == 1 && len(nics.Items)+len(leases.Items) == 0 &&
+			vpcs.Items[0].DeletionTimestamp.IsZero() && subnets.Items[0].DeletionTimestamp.IsZero()
+	})
+}
+
+// eventually waits until the condition holds.
+func (w *world) eventually(what string, holds func() bool) {
+	w.t.Helper()
+	if !w.until(holds) {
+		w.t.Fatalf("not within %s: %s\n%s", patience, what, w.dump())
+	}
+}
+
+func (w *world) until(holds func() bool) bool {
+	deadline := time.After(patience)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-deadline:
+			return false
+		case <-tick.C:
+		}
+	}
+	return true
+}
+
+// dump tells how everything is, for failures.
+func (w *world) dump() string {
+	var b strings.Builder
+	var vpcs netv1.VPCList
+	var subnets netv1.SubnetList
+	var nics netv1.NetworkInterfaceList
+	var leases netv1.IPLeaseList
+	for _, list := range []client.ObjectList{&vpcs, &subnets, &nics, &leases} {
+		if err := w.List(w.ctx, list); err != nil {
+			return err.Error()
+		}
+	}
+	for _, o := range vpcs.Items {
+		fmt.Fprintf(&b, "VPC %s deleting=%v %+v\n", o.Name, o.DeletionTimestamp, o.Status)
+	}
+	for _, o := range subnets.Items {
+		fmt.Fprintf(&b, "Subnet %s deleting=%v %+v\n", o.Name, o.DeletionTimestamp, o.Status)
+	}
+	for i, o := range nics.Items {
+		if i == 20 {
+			fmt.Fprintf(&b, "and %d more\n", len(nics.Items)-i)
+			break
+		}
+		fmt.Fprintf(&b, "NetworkInterface %s deleting=%v %+v %+v\n", o.Name, o.DeletionTimestamp, o.Spec.Pod, o.Status)
+	}
+	for i, o := range leases.Items {
+		if i == 20 {
+			fmt.Fprintf(&b, "and %d more\n", len(leases.Items)-i)
+			break
+		}
+		fmt.Fprintf(&b, "IPLease %s %+v\n", o.Name, o.Spec)
+	}
+	return b.String()
+}
+
+// make creates objects.
+func (w *world) make(objects ...client.Object) {
+	w.t.Helper()
+	for _, o := range objects {
+		require.NoError(w.t, w.Create(w.ctx, o))
+	}
+}
+
+// namespace makes a namespace of its own for the test.
+func (w *world) namespace() string {
+	w.t.Helper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "team-"}}
+	w.make(ns)
+	return ns.Name
+}
+
+// network makes a VPC for a namespace, with one Subnet, and waits until both are ready.
+func (w *world) network(namespace, name, cidr string) *netv1.Subnet {
+	w.t.Helper()
+	w.make(newVPC(name, namespace), newSubnet(name, name, cidr))
+	w.eventually("Subnet "+name+" is ready", func() bool { return w.isReady(w.subnet(name)) })
+	return w.subnet(name)
+}
+
+// pod makes a Pod; annotations are pairs of key and value.
+func (w *world) pod(namespace, name string, annotations ...string) *corev1.Pod {
+	w.t.Helper()
+	pod := newPod(namespace, name, annotations...)
+	w.make(pod)
+	return pod
+}
+
+// schedule binds the Pod to a node.
+func (w *world) schedule(pod *corev1.Pod, node string) {
+	w.t.Helper()
+	require.NoError(w.t, w.SubResource("binding").Create(w.ctx, pod, &corev1.Binding{
+		Target: corev1.ObjectReference{Kind: "Node", Name: node},
+	}))
+}
+
+// finish sets the Pod's phase.
+func (w *world) finish(pod *corev1.Pod, phase corev1.PodPhase) {
+	w.t.Helper()
+	base := pod.DeepCopy()
+	pod.Status.Phase = phase
+	require.NoError(w.t, w.Status().Patch(w.ctx, pod, client.MergeFrom(base)))
+}
+
+// deletePod deletes the Pod object as a kubelet does that has stopped its containers.
+func (w *world) deletePod(pod *corev1.Pod) {
+	w.t.Helper()
+	var now corev1.Pod
+	if err := w.Get(w.ctx, client.ObjectKeyFromObject(pod), &now); err == nil && len(now.Finalizers) > 0 {
+		base := now.DeepCopy()
+		now.Finalizers = nil
+		require.NoError(w.t, client.IgnoreNotFound(w.Patch(w.ctx, &now, client.MergeFrom(base))))
+	}
+	require.NoError(w.t, client.IgnoreNotFound(w.Delete(w.ctx, pod, client.GracePeriodSeconds(0))))
+}
+
+// remove asks an object to go.
+func (w *world) remove(o client.Object) {
+	w.t.Helper()
+	require.NoError(w.t, client.IgnoreNotFound(w.Delete(w.ctx, o)))
+}
+
+func (w *world) vpc(name string) *netv1.VPC {
+	var o netv1.VPC
+	w.get(name, &o)
+	return &o
+}
+
+func (w *world) subnet(name string) *netv1.Subnet {
+	var o netv1.Subnet
+	w.get(name, &o)
+	return &o
+}
+
+// nic reads an interface; one that does not exist has no UID.
+func (w *world) nic(name string) *netv1.NetworkInterface {
+	var o netv1.NetworkInterface
+	w.get(name, &o)
+	return &o
+}
+
+func (w *world) get(name string, o client.Object) {
+	w.t.Helper()
+	if err := w.Get(w.ctx, client.ObjectKey{Name: name}, o); !apierrors.IsNotFound(err) {
+		require.NoError(w.t, err)
+	}
+}
+
+// attached waits until the Pod's interface is ready for it, and returns it.
+func (w *world) attached(pod *corev1.Pod) *netv1.NetworkInterface {
+	w.t.Helper()
+	var nic *netv1.NetworkInterface
+	w.eventually("Pod "+pod.Name+" has its interface", func() bool {
+		nic = w.nic(interfaceName(pod))
+		return nic.Spec.Pod != nil && nic.Spec.Pod.UID == pod.UID && w.isReady(nic) && nic.Status.ReleasedAt == nil
+	})
+	return nic
+}
+
+// gone waits until the object of that identity does not exist.
+func (w *world) gone(o client.Object) {
+	w.t.Helper()
+	w.eventually(fmt.Sprintf("%T %s is gone", o, o.GetName()), func() bool {
+		now, ok := o.DeepCopyObject().(client.Object)
+		require.True(w.t, ok)
+		err := w.Get(w.ctx, client.ObjectKeyFromObject(o), now)
+		return apierrors.IsNotFound(err) || (err == nil && now.GetUID() != o.GetUID())
+	})
+}
+
+// why is the reason of the object's Ready condition.
+func (w *world) why(o client.Object) string {
+	if c := readyOf(o); c != nil {
+		return c.Reason
+	}
+	return ""
+}
+
+func (w *world) isReady(o client.Object) bool {
+	c := readyOf(o)
+	return c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == o.GetGeneration()
+}
+
+func readyOf(o client.Object) *metav1.Condition {
+	switch o := o.(type) {
+	case *netv1.VPC:
+		return meta.FindStatusCondition(o.Status.Conditions, status.ConditionReady)
+	case *netv1.Subnet:
+		return meta.FindStatusCondition(o.Status.Conditions, status.ConditionReady)
+	case *netv1.NetworkInterface:
+		return meta.FindStatusCondition(o.Status.Conditions, status.ConditionReady)
+	}
+	return nil
+}
+
+// leases are the names of all leases, by the interface's UID.
+func (w *world) leases() map[string][]string {
+	w.t.Helper()
+	var list netv1.IPLeaseList
+	require.NoError(w.t, w.List(w.ctx, &list))
+	out := map[string][]string{}
+	for _, l := range list.Items {
+		out[string(l.Spec.InterfaceUID)] = append(out[string(l.Spec.InterfaceUID)], l.Name)
+	}
+	return out
+}
+
+// told waits for an event about the Pod with the reason.
+func (w *world) told(pod *corev1.Pod, reason string) {
+	w.t.Helper()
+	w.eventually("an event "+reason+" about Pod "+pod.Name, func() bool {
+		var list corev1.EventList
+		require.NoError(w.t, w.List(w.ctx, &list, client.InNamespace(pod.Namespace)))
+		for _, e := range list.Items {
+			if e.InvolvedObject.UID == pod.UID && e.Reason == reason {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+func newVPC(name string, namespaces ...string) *netv1.VPC {
+	return &netv1.VPC{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: netv1.VPCSpec{Namespaces: namespaces}}
+}
+
+func newSubnet(name, vpc, cidr string) *netv1.Subnet {
+	return &netv1.Subnet{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: netv1.SubnetSpec{VPC: vpc, CIDR: cidr}}
+}
+
+func newPod(namespace, name string, annotations ...string) *corev1.Pod {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+	}
+	for i := 0; i+1 < len(annotations); i += 2 {
+		pod.Annotations[annotations[i]] = annotations[i+1]
+	}
+	return pod
+}
+
+func ptr[T any](v T) *T { return &v }
+

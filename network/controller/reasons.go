@@ -1,0 +1,42 @@
+package controller
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Reasons of the Ready condition.
+const (
+	reasonReady             = "Ready"
+	reasonWaitingForVPC     = "WaitingForVPC"
+	reasonWaitingForSubnet  = "WaitingForSubnet"
+	reasonWaitingForSubnets = "WaitingForSubnets"
+	reasonWaitingForPod     = "WaitingForPod"
+	reasonWaitingForNICs    = "WaitingForNetworkInterfaces"
+	reasonAllocating        = "Allocating"
+	reasonCIDROverlap       = "CIDROverlap"
+	reasonCIDRReserved      = "CIDRReserved"
+	reasonCIDRInvalid       = "CIDRInvalid"
+	reasonMisconfigured     = "ConfigurationMismatch"
+	reasonExhausted         = "AddressesExhausted"
+	reasonAddressInUse      = "AddressInUse"
+	reasonAddressInvalid    = "AddressInvalid"
+	reasonAddressInterface  = "AddressFixed"
+	reasonNamespaceRefused  = "NamespaceNotAllowed"
+	reasonInterfaceForeign  = "InterfaceOfOtherNamespace"
+	reasonInterfaceSubnet   = "InterfaceInOtherSubnet"
+	reasonInterfaceInUse    = "InterfaceInUse"
+	reasonInterfaceDeleting = "InterfaceDeleting"
+	reasonInterfaceName     = "InterfaceNameInvalid"
+	reasonSubnetNotFound    = "SubnetNotFound"
+	reasonSubnetDeleting    = "SubnetDeleting"
+)
+
+// nameSome joins at most five names, and says how many more there are.
+func nameSome(names []string) string {
+	const most = 5
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return strings.Join(names[:most], ", ") + " and " + strconv.Itoa(len(names)-most) + " more"
+}
