@@ -31,9 +31,12 @@ type NetworkInterfaceSpec struct {
 	// +optional
 	Address string `json:"address,omitempty"`
 	// Pod is the Pod the interface is attached to. Absent while there is none: the interface then keeps its address for
-	// the Subnet's leaseTTL and is deleted.
+	// the Subnet's leaseTTL and is deleted, unless it is retained.
 	// +optional
 	Pod *PodReference `json:"pod,omitempty"`
+	// Retain keeps the interface and its addresses, Pod or no Pod, until whoever made it deletes it.
+	// +optional
+	Retain bool `json:"retain,omitempty"`
 	// Node is the node the interface is attached on: the Pod's.
 	// +optional
 	Node string `json:"node,omitempty"`

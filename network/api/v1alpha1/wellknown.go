@@ -30,6 +30,9 @@ const (
 	AnnotationAddress = "net.mnicloud.jp/address"
 )
 
+// AnnotationHolder on a NetworkInterface says, for people, what has it, in the words of whoever made it ("Container web-0").
+const AnnotationHolder = "net.mnicloud.jp/holder"
+
 // Annotations that the network controller sets.
 const (
 	// AnnotationHolderPod on a NetworkInterface named by its Pod's UID: the Pod's namespace and name ("team-a/web-0"). No
