@@ -1,0 +1,127 @@
+package netbackend
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+)
+
+// Indexes of the cache. They carry this package's own domain so that they meet no other controller's in one process.
+const (
+	byOwner           = "vpc.mnicloud.jp/owner"
+	interfaceBySubnet = "vpc.mnicloud.jp/interface-subnet"
+)
+
+// AddIndexes registers what the backend looks things up by.
+func AddIndexes(ctx context.Context, indexer client.FieldIndexer) error {
+	owner := func(o client.Object) []string {
+		if name, ok := ownerOf(o); ok {
+			return []string{name.String()}
+		}
+		return nil
+	}
+	for _, index := range []struct {
+		object client.Object
+		field  string
+		values client.IndexerFunc
+	}{
+		{&netv1.VPC{}, byOwner, owner},
+		{&netv1.Subnet{}, byOwner, owner},
+		{&netv1.NetworkInterface{}, interfaceBySubnet, func(o client.Object) []string {
+			nic, ok := o.(*netv1.NetworkInterface)
+			if !ok {
+				return nil
+			}
+			return []string{nic.Spec.Subnet}
+		}},
+	} {
+		if err := indexer.IndexField(ctx, index.object, index.field, index.values); err != nil {
+			return fmt.Errorf("index %T by %s: %w", index.object, index.field, err)
+		}
+	}
+	return nil
+}
+
+// ownerOf is the tenant's object that the network's object was made for; ok is false when a tenant's it is not.
+func ownerOf(o client.Object) (name types.NamespacedName, ok bool) {
+	labels := o.GetLabels()
+	name = types.NamespacedName{Namespace: labels[LabelNamespace], Name: labels[LabelName]}
+	return name, name.Namespace != "" && name.Name != ""
+}
+
+// VPCsOf implements backend.Backend.
+func (b *Backend) VPCsOf(ctx context.Context, name types.NamespacedName) ([]types.UID, error) {
+	var list netv1.VPCList
+	if err := b.client.List(ctx, &list, client.MatchingFields{byOwner: name.String()}); err != nil {
+		return nil, fmt.Errorf("list what was made for Vpc %s: %w", name, err)
+	}
+	uids := make([]types.UID, 0, len(list.Items))
+	for i := range list.Items {
+		uids = append(uids, types.UID(list.Items[i].Name))
+	}
+	return uids, nil
+}
+
+// SubnetsOf implements backend.Backend.
+func (b *Backend) SubnetsOf(ctx context.Context, name types.NamespacedName) ([]types.UID, error) {
+	var list netv1.SubnetList
+	if err := b.client.List(ctx, &list, client.MatchingFields{byOwner: name.String()}); err != nil {
+		return nil, fmt.Errorf("list what was made for Subnet %s: %w", name, err)
+	}
+	uids := make([]types.UID, 0, len(list.Items))
+	for i := range list.Items {
+		uids = append(uids, types.UID(list.Items[i].Name))
+	}
+	return uids, nil
+}
+
+// WatchVPCs implements backend.Backend.
+func (b *Backend) WatchVPCs(bldr *ctrl.Builder) {
+	bldr.Watches(&netv1.VPC{}, handler.EnqueueRequestsFromMapFunc(requestOwner))
+}
+
+// WatchSubnets implements backend.Backend.
+func (b *Backend) WatchSubnets(bldr *ctrl.Builder) {
+	bldr.Watches(&netv1.Subnet{}, handler.EnqueueRequestsFromMapFunc(requestOwner)).
+		Watches(&netv1.NetworkInterface{}, handler.EnqueueRequestsFromMapFunc(b.requestSubnetOfInterface), builder.WithPredicates(onDelete))
+}
+
+func requestOwner(_ context.Context, o client.Object) []reconcile.Request {
+	name, ok := ownerOf(o)
+	if !ok {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: name}}
+}
+
+// requestSubnetOfInterface asks for the tenant's Subnet that an interface was in: it may wait for the interface to go.
+func (b *Backend) requestSubnetOfInterface(ctx context.Context, o client.Object) []reconcile.Request {
+	nic, ok := o.(*netv1.NetworkInterface)
+	if !ok {
+		return nil
+	}
+	var subnet netv1.Subnet
+	if err := b.client.Get(ctx, client.ObjectKey{Name: nic.Spec.Subnet}, &subnet); err != nil {
+		if client.IgnoreNotFound(err) != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "read the Subnet of an interface", "interface", nic.Name)
+		}
+		return nil
+	}
+	return requestOwner(ctx, &subnet)
+}
+
+// onDelete lets only deletions through.
+var onDelete = predicate.Funcs{
+	CreateFunc: func(event.CreateEvent) bool { return false },
+	UpdateFunc: func(event.UpdateEvent) bool { return false },
+}

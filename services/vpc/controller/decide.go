@@ -1,0 +1,133 @@
+package controller
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/mnicloud/mnicloud/kit/conditions"
+	vpcv1 "github.com/mnicloud/mnicloud/services/vpc/api/v1alpha1"
+)
+
+// Reasons of the Ready condition that tenants meet.
+const (
+	reasonCIDRInvalid    = "CIDRInvalid"
+	reasonCIDRReserved   = "CIDRReserved"
+	reasonCIDROutsideVPC = "CIDROutsideVPC"
+	reasonCIDROverlap    = "CIDROverlap"
+	reasonVPCNotFound    = "VpcNotFound"
+	reasonVPCNotReady    = "VpcNotReady"
+	reasonVPCDeleting    = "VpcDeleting"
+	reasonHasSubnets     = "HasSubnets"
+	reasonInUse          = "InUse"
+	reasonDeleting       = "Deleting"
+)
+
+// refusal is why an object is not made; nil means that it may be.
+type refusal = *conditions.Result
+
+func refuse(r conditions.Result) refusal { return &r }
+
+// checkVPC decides whether a Vpc may be made.
+func checkVPC(vpc *vpcv1.Vpc, reserved []netip.Prefix) refusal {
+	cidr, err := netip.ParsePrefix(vpc.Spec.CIDR)
+	if err != nil {
+		return refuse(conditions.Failed(reasonCIDRInvalid, fmt.Sprintf("spec.cidr %q is not an address range; make a new Vpc with one such as 10.0.0.0/16", vpc.Spec.CIDR)))
+	}
+	for _, r := range reserved {
+		if r.Overlaps(cidr) {
+			return refuse(conditions.Failed(reasonCIDRReserved, fmt.Sprintf(
+				"spec.cidr %s meets %s, which the cloud keeps for itself; make a new Vpc with another range, such as 10.0.0.0/16", cidr, r)))
+		}
+	}
+	return nil
+}
+
+// checkSubnet decides whether a Subnet may be made in its Vpc, as far as the two alone can tell. vpc is nil when it does
+// not exist.
+func checkSubnet(subnet *vpcv1.Subnet, vpc *vpcv1.Vpc) refusal {
+	name := subnet.Spec.VPC
+	if vpc == nil {
+		return refuse(conditions.Waiting(reasonVPCNotFound, fmt.Sprintf(
+			"spec.vpc names Vpc %s, which does not exist in this namespace; create it, or make a new Subnet that names another", name)))
+	}
+	cidr, err := netip.ParsePrefix(subnet.Spec.CIDR)
+	if err != nil {
+		return refuse(conditions.Failed(reasonCIDRInvalid, fmt.Sprintf("spec.cidr %q is not an address range; make a new Subnet with one such as 10.0.1.0/24", subnet.Spec.CIDR)))
+	}
+	whole, err := netip.ParsePrefix(vpc.Spec.CIDR)
+	if err == nil && !(whole.Bits() <= cidr.Bits() && whole.Contains(cidr.Addr())) {
+		return refuse(conditions.Failed(reasonCIDROutsideVPC, fmt.Sprintf(
+			"spec.cidr %s is not a part of %s, the range of Vpc %s; make a new Subnet with a part of it", cidr, whole, name)))
+	}
+	if !vpc.DeletionTimestamp.IsZero() {
+		return refuse(conditions.Waiting(reasonVPCDeleting, fmt.Sprintf("spec.vpc names Vpc %s, which is being deleted; delete this Subnet too", name)))
+	}
+	if !conditions.IsReady(vpc.Status.Conditions, vpc.Generation) {
+		message := fmt.Sprintf("spec.vpc names Vpc %s, which is not ready yet", name)
+		if why := conditions.Message(vpc.Status.Conditions); why != "" {
+			message += ": " + why
+		}
+		return refuse(conditions.Waiting(reasonVPCNotReady, message))
+	}
+	return nil
+}
+
+// checkOverlap decides whether a Subnet's range is free in its Vpc. others are the Subnets of the namespace; the Subnet
+// itself may be among them. Who was accepted before wins, then who is older.
+func checkOverlap(subnet *vpcv1.Subnet, others []vpcv1.Subnet) refusal {
+	cidr, err := netip.ParsePrefix(subnet.Spec.CIDR)
+	if err != nil {
+		return nil
+	}
+	for i := range others {
+		other := &others[i]
+		if other.UID == subnet.UID || other.Spec.VPC != subnet.Spec.VPC || !precedes(other, subnet) {
+			continue
+		}
+		if taken, err := netip.ParsePrefix(other.Spec.CIDR); err == nil && taken.Overlaps(cidr) {
+			return refuse(conditions.Failed(reasonCIDROverlap, fmt.Sprintf(
+				"spec.cidr %s overlaps %s of Subnet %s; make a new Subnet with a range that no other Subnet of Vpc %s has, or delete that one",
+				cidr, taken, other.Name, subnet.Spec.VPC)))
+		}
+	}
+	return nil
+}
+
+// precedes tells whether a has the better right to a range than b. One that has begun to go still has it.
+func precedes(a, b *vpcv1.Subnet) bool {
+	switch {
+	case accepted(a) != accepted(b):
+		return accepted(a)
+	case !a.DeletionTimestamp.IsZero() && !accepted(a):
+		return false
+	case !a.CreationTimestamp.Equal(&b.CreationTimestamp):
+		return a.CreationTimestamp.Before(&b.CreationTimestamp)
+	}
+	return a.UID < b.UID
+}
+
+// accepted tells whether the Subnet's range is its own for good: the finalizer is what says so.
+func accepted(subnet *vpcv1.Subnet) bool { return slices.Contains(subnet.Finalizers, vpcv1.Finalizer) }
+
+// subnetsIn names the Subnets that keep a Vpc from going: those that something was made for.
+func subnetsIn(vpc *vpcv1.Vpc, subnets []vpcv1.Subnet) []string {
+	var names []string
+	for i := range subnets {
+		if subnets[i].Spec.VPC == vpc.Name && accepted(&subnets[i]) {
+			names = append(names, subnets[i].Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// some joins at most five names and says how many more there are.
+func some(names []string) string {
+	const most = 5
+	if len(names) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	}
+	return strings.Join(names, ", ")
+}

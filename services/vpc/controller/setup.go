@@ -1,0 +1,155 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	vpcv1 "github.com/mnicloud/mnicloud/services/vpc/api/v1alpha1"
+	"github.com/mnicloud/mnicloud/services/vpc/backend"
+)
+
+// Config is what the owner of the cloud decides about tenants' VPCs.
+type Config struct {
+	// Backend makes the VPCs.
+	Backend backend.Backend
+	// ReservedCIDRs are ranges that no Vpc may meet, beside those that the API itself refuses.
+	ReservedCIDRs []netip.Prefix
+	// Workers is how many Vpcs, and how many Subnets, are reconciled at once. 0 means 4.
+	Workers int
+}
+
+// subnetByVPC indexes Subnets by the Vpc they name.
+const subnetByVPC = "spec.vpc"
+
+// SetupWithManager adds the reconcilers of Vpc and Subnet to the manager, whose scheme must know vpc.mnicloud.jp/v1alpha1.
+func SetupWithManager(mgr ctrl.Manager, config Config) error {
+	return setup(mgr, config, mgr.GetClient())
+}
+
+// setup adds the reconcilers with the client that they write with.
+func setup(mgr ctrl.Manager, config Config, c client.Client) error {
+	if config.Backend == nil {
+		return errors.New("vpc controller: a network backend is needed")
+	}
+	workers := config.Workers
+	if workers <= 0 {
+		workers = 4
+	}
+	err := mgr.GetFieldIndexer().IndexField(context.Background(), &vpcv1.Subnet{}, subnetByVPC, func(o client.Object) []string {
+		if subnet, ok := o.(*vpcv1.Subnet); ok {
+			return []string{subnet.Spec.VPC}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("index Subnets by their Vpc: %w", err)
+	}
+	acceptance := &sync.Mutex{}
+	vpcs := &vpcReconciler{client: c, live: mgr.GetAPIReader(), backend: config.Backend, reserved: config.ReservedCIDRs, acceptance: acceptance}
+	subnets := &subnetReconciler{client: c, live: mgr.GetAPIReader(), backend: config.Backend, acceptance: acceptance}
+	return errors.Join(vpcs.setup(mgr, workers), subnets.setup(mgr, workers))
+}
+
+func options(workers int) controller.Options {
+	return controller.Options{MaxConcurrentReconciles: workers}
+}
+
+// onDelete lets only deletions through.
+var onDelete = predicate.Funcs{
+	CreateFunc: func(event.CreateEvent) bool { return false },
+	UpdateFunc: func(event.UpdateEvent) bool { return false },
+}
+
+func requestVPCOfSubnet(_ context.Context, o client.Object) []reconcile.Request {
+	subnet, ok := o.(*vpcv1.Subnet)
+	if !ok {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: subnet.Namespace, Name: subnet.Spec.VPC}}}
+}
+
+func (r *subnetReconciler) requestSubnetsOfVPC(ctx context.Context, vpc client.Object) []reconcile.Request {
+	return r.requestSubnets(ctx, vpc.GetNamespace(), vpc.GetName())
+}
+
+func (r *subnetReconciler) requestSiblings(ctx context.Context, o client.Object) []reconcile.Request {
+	subnet, ok := o.(*vpcv1.Subnet)
+	if !ok {
+		return nil
+	}
+	return r.requestSubnets(ctx, subnet.Namespace, subnet.Spec.VPC)
+}
+
+func (r *subnetReconciler) requestSubnets(ctx context.Context, namespace, vpc string) []reconcile.Request {
+	var list vpcv1.SubnetList
+	if err := r.client.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{subnetByVPC: vpc}); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "list the Subnets of a Vpc", "vpc", vpc)
+		return nil
+	}
+	requests := make([]reconcile.Request, 0, len(list.Items))
+	for i := range list.Items {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+	}
+	return requests
+}
+
+// readVPC reads the Vpc that the Subnet names, from a cache or from the API server; nil when it does not exist.
+func readVPC(ctx context.Context, from client.Reader, subnet *vpcv1.Subnet) (*vpcv1.Vpc, error) {
+	vpc := &vpcv1.Vpc{}
+	err := from.Get(ctx, client.ObjectKey{Namespace: subnet.Namespace, Name: subnet.Spec.VPC}, vpc)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read Vpc %s/%s: %w", subnet.Namespace, subnet.Spec.VPC, err)
+	}
+	return vpc, nil
+}
+
+// collect deletes what was made under a name for other objects than the one that has the name now. It asks the API server
+// before it does: the cache may not know the newest object yet.
+func collect(ctx context.Context, live client.Reader, name types.NamespacedName, obj client.Object, made []types.UID, current types.UID,
+	remove func(context.Context, types.UID) (bool, error),
+) error {
+	var strays []types.UID
+	for _, uid := range made {
+		if uid != current {
+			strays = append(strays, uid)
+		}
+	}
+	if len(strays) == 0 {
+		return nil
+	}
+	if err := live.Get(ctx, name, obj); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("read %s: %w", name, err)
+	}
+	for _, uid := range strays {
+		if uid == obj.GetUID() {
+			continue
+		}
+		if _, err := remove(ctx, uid); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settle ends a reconcile. A conflict is no failure: the newer version of the object is on its way and brings it back.
+func settle(err error) (reconcile.Result, error) {
+	if apierrors.IsConflict(err) {
+		return reconcile.Result{}, nil
+	}
+	return reconcile.Result{}, err
+}
