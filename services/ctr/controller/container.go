@@ -1,0 +1,216 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/mnicloud/mnicloud/kit/apply"
+	"github.com/mnicloud/mnicloud/kit/conditions"
+	"github.com/mnicloud/mnicloud/kit/finalizer"
+	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+	ctrv1 "github.com/mnicloud/mnicloud/services/ctr/api/v1alpha1"
+	vpcv1 "github.com/mnicloud/mnicloud/services/vpc/api/v1alpha1"
+)
+
+// reconciler makes Containers run.
+type reconciler struct {
+	client client.Client
+	// live reads from the API server itself.
+	live client.Reader
+	// pods is a cache of Containers' Pods only.
+	pods   client.Reader
+	events events.EventRecorder
+	now    func() time.Time
+}
+
+// Reconcile brings one Container towards its spec, one step at a time: what the step changes brings the next.
+func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	c := &ctrv1.Container{}
+	if err := r.client.Get(ctx, req.NamespacedName, c); client.IgnoreNotFound(err) != nil {
+		return reconcile.Result{}, fmt.Errorf("read Container %s: %w", req, err)
+	}
+	if err := r.collect(ctx, req.NamespacedName, c.UID); err != nil {
+		return reconcile.Result{}, err
+	}
+	switch {
+	case c.UID == "":
+		return reconcile.Result{}, nil
+	case !c.DeletionTimestamp.IsZero():
+		return settle(r.delete(ctx, c))
+	}
+	return settle(r.ensure(ctx, c))
+}
+
+func (r *reconciler) ensure(ctx context.Context, c *ctrv1.Container) (time.Duration, error) {
+	w, err := r.look(ctx, c)
+	if err != nil {
+		return 0, err
+	}
+	p := decide(w)
+	if p.step == makeInterface || p.step == makePod {
+		if err := finalizer.Ensure(ctx, r.client, c, ctrv1.Finalizer); err != nil {
+			return 0, fmt.Errorf("add the finalizer to Container %s: %w", client.ObjectKeyFromObject(c), err)
+		}
+	}
+	p, err = r.take(ctx, w, p)
+	if err != nil {
+		return 0, err
+	}
+	return p.again, r.tell(ctx, w, p.result)
+}
+
+// look gathers what the decisions need.
+func (r *reconciler) look(ctx context.Context, c *ctrv1.Container) (world, error) {
+	w := world{container: c, now: r.now()}
+	key := client.ObjectKey{Namespace: c.Namespace, Name: c.Spec.Subnet}
+	err := find(ctx, r.client, key, &vpcv1.Subnet{}, func(s *vpcv1.Subnet) { w.subnet = s })
+	if err != nil {
+		return w, err
+	}
+	err = find(ctx, r.client, client.ObjectKey{Name: string(c.UID)}, &netv1.NetworkInterface{}, func(n *netv1.NetworkInterface) {
+		if n.Spec.Namespace == c.Namespace {
+			w.nic = n
+		}
+	})
+	if err != nil {
+		return w, err
+	}
+	err = find(ctx, r.pods, client.ObjectKeyFromObject(c), &corev1.Pod{}, func(p *corev1.Pod) {
+		if metav1.IsControlledBy(p, c) {
+			w.pod = p
+		}
+	})
+	if err != nil {
+		return w, err
+	}
+	w.nodeLost, err = r.nodeLost(ctx, w.pod, w.now)
+	return w, err
+}
+
+// find reads an object and hands it on, unless it does not exist.
+func find[T client.Object](ctx context.Context, from client.Reader, key client.ObjectKey, obj T, found func(T)) error {
+	err := from.Get(ctx, key, obj)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read %T %s: %w", obj, key, err)
+	}
+	found(obj)
+	return nil
+}
+
+// nodeLost tells whether the node of a Pod that ought to have ended by now does not answer. Only then is it asked.
+func (r *reconciler) nodeLost(ctx context.Context, pod *corev1.Pod, now time.Time) (bool, error) {
+	if pod == nil || pod.DeletionTimestamp.IsZero() || now.Before(pod.DeletionTimestamp.Add(overdue)) {
+		return false, nil
+	}
+	if pod.Spec.NodeName == "" {
+		return true, nil
+	}
+	node := &corev1.Node{}
+	err := r.live.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, node)
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read node %s: %w", pod.Spec.NodeName, err)
+	}
+	return !slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	}), nil
+}
+
+// take does the step. The plan that it returns differs when the API server refuses the step.
+func (r *reconciler) take(ctx context.Context, w world, p plan) (plan, error) {
+	switch p.step {
+	case makeInterface:
+		home := w.subnet.Status.Attachment.PodAnnotations[netv1.AnnotationSubnet]
+		err := r.client.Create(ctx, newInterface(w.container, home))
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return p, fmt.Errorf("create the interface of Container %s: %w", client.ObjectKeyFromObject(w.container), err)
+		}
+		return p, nil
+	case removeInterface:
+		return p, r.remove(ctx, w.nic)
+	case makePod:
+		return r.makePod(ctx, w, p)
+	case removePod:
+		return p, r.remove(ctx, w.pod)
+	case forcePod:
+		return p, r.remove(ctx, w.pod, client.GracePeriodSeconds(0))
+	}
+	return p, nil
+}
+
+func (r *reconciler) makePod(ctx context.Context, w world, p plan) (plan, error) {
+	pod, err := render(w.container, w.subnet, addressOf(w.nic))
+	if err != nil {
+		return p, err
+	}
+	err = r.client.Create(ctx, pod)
+	if apierrors.IsAlreadyExists(err) {
+		return r.nameTaken(ctx, w, p)
+	}
+	if problem, ok := refusedPod(err); ok {
+		return problem, nil
+	}
+	if err != nil {
+		return p, fmt.Errorf("create the Pod of Container %s: %w", client.ObjectKeyFromObject(w.container), err)
+	}
+	return p, nil
+}
+
+// nameTaken looks at whose the Pod of the Container's name is: its own, which the cache does not know yet, or another's.
+func (r *reconciler) nameTaken(ctx context.Context, w world, p plan) (plan, error) {
+	mine := true
+	err := find(ctx, r.live, client.ObjectKeyFromObject(w.container), &corev1.Pod{}, func(pod *corev1.Pod) {
+		mine = metav1.IsControlledBy(pod, w.container)
+	})
+	if err != nil || mine {
+		return p, err
+	}
+	return plan{result: conditions.Failed("NameTaken", fmt.Sprintf(
+		"a Pod named %s that is not this Container's is in the namespace; delete it, or make the Container with another name", w.container.Name)), again: retryRefused}, nil
+}
+
+func (r *reconciler) remove(ctx context.Context, obj client.Object, opts ...client.DeleteOption) error {
+	uid := obj.GetUID()
+	err := r.client.Delete(ctx, obj, append(opts, client.Preconditions{UID: &uid})...)
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("delete %T %s: %w", obj, client.ObjectKeyFromObject(obj), err)
+	}
+	return nil
+}
+
+// tell writes the Container's status, if it changed, and an event when it has become Ready or come to need help.
+func (r *reconciler) tell(ctx context.Context, w world, result conditions.Result) error {
+	c := w.container
+	before := c.DeepCopy()
+	s := &c.Status
+	conditions.Status{Phase: &s.Phase, ObservedGeneration: &s.ObservedGeneration, Conditions: &s.Conditions}.Apply(c, result)
+	if w.nic != nil {
+		s.Address = addressOf(w.nic)
+	}
+	s.Pod, s.Node, s.Restarts = "", "", 0
+	if w.pod != nil {
+		s.Pod, s.Node = w.pod.Name, w.pod.Spec.NodeName
+		if status := containerStatus(w.pod); status != nil {
+			s.Restarts = status.RestartCount
+		}
+	}
+	if err := apply.Status(ctx, r.client, before, c); err != nil {
+		return fmt.Errorf("write the status of Container %s: %w", client.ObjectKeyFromObject(c), err)
+	}
+	r.event(before, c, result)
+	return nil
+}

@@ -1,0 +1,185 @@
+package controller
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/mnicloud/mnicloud/kit/conditions"
+	"github.com/mnicloud/mnicloud/kit/status"
+	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+	ctrv1 "github.com/mnicloud/mnicloud/services/ctr/api/v1alpha1"
+	vpcv1 "github.com/mnicloud/mnicloud/services/vpc/api/v1alpha1"
+)
+
+// world is all that the decisions about a Container are made from.
+type world struct {
+	container *ctrv1.Container
+	// subnet is the Subnet it names; nil when there is none.
+	subnet *vpcv1.Subnet
+	// nic is its interface; nil when there is none.
+	nic *netv1.NetworkInterface
+	// pod is the Pod of its name that it controls; nil when there is none.
+	pod *corev1.Pod
+	// nodeLost says that the Pod's node does not answer.
+	nodeLost bool
+	now      time.Time
+}
+
+// step is what is done next.
+type step int
+
+const (
+	hold step = iota
+	makeInterface
+	removeInterface
+	makePod
+	removePod
+	// forcePod removes the Pod without waiting for its node, which does not answer.
+	forcePod
+)
+
+// plan is the next step, how the Container is meanwhile, and when to look again if nothing happens (0: never).
+type plan struct {
+	step   step
+	result conditions.Result
+	again  time.Duration
+}
+
+// overdue is how long after its end a Pod may still be there before its node is asked after.
+const overdue = 5 * time.Second
+
+// decide chooses the next step for a Container that is to be. A Pod that runs is never taken away because its Subnet, its
+// interface or the network is in trouble.
+func decide(w world) plan {
+	running := w.pod != nil
+	if running && (!w.pod.DeletionTimestamp.IsZero() || finished(w.pod)) {
+		return replace(w)
+	}
+	if no := checkSubnet(w.container, w.subnet); no != nil {
+		if running {
+			return plan{step: hold, result: observe(w.container, w.pod)}
+		}
+		return plan{step: hold, result: *no}
+	}
+	home, projected := w.subnet.Status.Attachment.PodAnnotations[netv1.AnnotationSubnet]
+	if projected {
+		if p, settled := decideInterface(w, home); settled {
+			return p
+		}
+	}
+	if !running {
+		return plan{step: makePod, result: conditions.Progressing("Creating", "the Pod is being made")}
+	}
+	if hash, err := specHash(w.container, w.subnet, addressOf(w.nic)); err == nil && w.pod.Annotations[annotationSpec] != hash {
+		return plan{step: removePod, result: conditions.Progressing("Replacing", "the spec has changed; the old Pod ends and another is made")}
+	}
+	return plan{step: hold, result: observe(w.container, w.pod)}
+}
+
+// decideInterface chooses the next step for the interface in the network's Subnet of the name home; settled is false when
+// the interface is as it should be.
+func decideInterface(w world, home string) (p plan, settled bool) {
+	subnet := w.container.Spec.Subnet
+	if w.nic == nil {
+		return plan{step: makeInterface, result: conditions.Progressing("Allocating", "an address of Subnet "+subnet+" is being given")}, true
+	}
+	if w.nic.Spec.Subnet != home && w.nic.DeletionTimestamp.IsZero() {
+		result := conditions.Progressing("Moving", "Subnet "+subnet+" is another one than before; the Container is made anew in it")
+		if w.pod != nil {
+			return plan{step: removePod, result: result}, true
+		}
+		return plan{step: removeInterface, result: result}, true
+	}
+	if w.pod != nil {
+		return plan{}, false
+	}
+	if !w.nic.DeletionTimestamp.IsZero() {
+		return plan{step: hold, result: conditions.Progressing("Allocating", "the former address is being given back; a new one follows")}, true
+	}
+	if addressOf(w.nic) != "" && conditions.IsReady(w.nic.Status.Conditions, w.nic.Generation) {
+		return plan{}, false
+	}
+	return plan{step: hold, result: addressProblem(w.container, w.nic)}, true
+}
+
+// replace waits for a Pod that ends, or ends one that is finished.
+func replace(w world) plan {
+	on := onNode(w.pod)
+	if w.pod.DeletionTimestamp.IsZero() {
+		return plan{step: removePod, result: conditions.Progressing("Replacing", "the Pod was lost"+on+why(w.pod.Status.Reason, w.pod.Status.Message)+"; another is made")}
+	}
+	left := w.pod.DeletionTimestamp.Add(overdue).Sub(w.now)
+	switch {
+	case left > 0:
+		return plan{step: hold, result: conditions.Progressing("Replacing", "the old Pod is ending"+on+"; another is made then"), again: left}
+	case w.nodeLost:
+		return plan{step: forcePod, result: conditions.Progressing("Replacing", "node "+w.pod.Spec.NodeName+" does not answer; another Pod is made elsewhere")}
+	}
+	return plan{step: hold, result: conditions.Progressing("Replacing", "the old Pod is slow to end"+on+"; another is made then"), again: 2 * overdue}
+}
+
+// checkSubnet decides whether the Container's Subnet can take it; nil means yes.
+func checkSubnet(c *ctrv1.Container, subnet *vpcv1.Subnet) *conditions.Result {
+	var no conditions.Result
+	name := c.Spec.Subnet
+	switch {
+	case subnet == nil:
+		no = conditions.Waiting("SubnetNotFound", fmt.Sprintf(
+			"spec.subnet names Subnet %s, which does not exist in this namespace; create it, or make a new Container that names another", name))
+	case !subnet.DeletionTimestamp.IsZero():
+		no = conditions.Waiting("SubnetDeleting", fmt.Sprintf("spec.subnet names Subnet %s, which is being deleted; delete this Container too", name))
+	case !conditions.IsReady(subnet.Status.Conditions, subnet.Generation) || subnet.Status.Attachment == nil:
+		message := fmt.Sprintf("spec.subnet names Subnet %s, which is not ready yet", name)
+		if why := conditions.Message(subnet.Status.Conditions); why != "" {
+			message += ": " + why
+		}
+		no = conditions.Waiting("SubnetNotReady", message)
+	default:
+		return nil
+	}
+	return &no
+}
+
+// addressProblem tells why the Container's interface has no address.
+func addressProblem(c *ctrv1.Container, nic *netv1.NetworkInterface) conditions.Result {
+	ready := meta.FindStatusCondition(nic.Status.Conditions, status.ConditionReady)
+	switch {
+	case ready == nil:
+		return conditions.Progressing("Allocating", "an address of Subnet "+c.Spec.Subnet+" is being given")
+	case ready.Reason == "AddressesExhausted":
+		return conditions.Failed(ready.Reason, fmt.Sprintf(
+			"spec.subnet: all addresses of Subnet %s are in use; delete a Container that is in it, or make a new one in another Subnet", c.Spec.Subnet))
+	case meta.IsStatusConditionTrue(nic.Status.Conditions, status.ConditionStalled):
+		return conditions.Failed(ready.Reason, fmt.Sprintf("spec.subnet: Subnet %s gives no address: %s", c.Spec.Subnet, ready.Message))
+	}
+	return conditions.Progressing("Allocating", "an address of Subnet "+c.Spec.Subnet+" is being given")
+}
+
+// addressOf is the interface's address, "" while it has none.
+func addressOf(nic *netv1.NetworkInterface) string {
+	if nic == nil {
+		return ""
+	}
+	return nic.Status.Address
+}
+
+// finished tells whether the Pod's containers have ended for good: evicted, or ended by its node.
+func finished(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
+}
+
+// why joins a reason and a message, either maybe "", in brackets.
+func why(reason, message string) string {
+	switch {
+	case reason == "" && message == "":
+		return ""
+	case message == "":
+		return " (" + reason + ")"
+	case reason == "":
+		return " (" + message + ")"
+	}
+	return " (" + reason + ": " + message + ")"
+}
