@@ -66,7 +66,7 @@ func TestInstallDoesNothingWhenNothingIsMissing(t *testing.T) {
 // root is an empty file system with the folder of policy-rc.d.
 func root(t *testing.T) (dir, policy string) {
 	dir = t.TempDir()
-	require.NoError(t, os.MkdirAll(filepath.Join(dir, "usr/sbin"), 0o755))
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "usr", "sbin"), 0o755))
 	return dir, filepath.Join(dir, policyPath)
 }
 

@@ -48,7 +48,7 @@ func freeDisk(path string) (uint64, error) {
 	if err := unix.Statfs(dir, &st); err != nil {
 		return 0, err
 	}
-	return st.Bavail * uint64(st.Bsize), nil //nolint:gosec // a block size is positive
+	return st.Bavail * uint64(st.Bsize), nil
 }
 
 // nearestFolder is path, or the nearest folder above it that exists.
@@ -150,7 +150,7 @@ func parseSockets(network, table string, port uint16) map[string]bool {
 			continue
 		}
 		_, local, ok := strings.Cut(fields[1], ":")
-		if n, err := strconv.ParseUint(local, 16, 16); ok && err == nil && uint16(n) == port {
+		if n, err := strconv.ParseUint(local, 16, 16); ok && err == nil && n == uint64(port) {
 			inodes[fields[9]] = true
 		}
 	}

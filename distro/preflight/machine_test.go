@@ -97,9 +97,9 @@ func TestMemoryIsReadInBytes(t *testing.T) {
 	require.Equal(t, uint64(2<<20), got)
 	_, err = parseMemory(strings.NewReader("MemTotal:  4096 kB\n"))
 	require.Error(t, err)
-	real, err := availableMemory()
+	available, err := availableMemory()
 	require.NoError(t, err)
-	require.Positive(t, real)
+	require.Positive(t, available)
 }
 
 func TestCapabilitiesAreReadFromTheEffectiveSet(t *testing.T) {

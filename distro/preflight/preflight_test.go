@@ -46,14 +46,14 @@ func TestAMachineThatHasEverythingHasNoProblem(t *testing.T) {
 
 func TestEachProblemNamesWhatIsWrongAndTheRemedy(t *testing.T) {
 	for name, c := range map[string]struct {
-		spoil func(*probes)
+		spoil  func(*probes)
 		check  string
 		what   []string
 		remedy string
 	}{
 		"an ordinary user": {
 			spoil: func(m *probes) { m.euid = func() int { return 1000 } },
-			check:  "root", what: []string{"user 1000", "not as root"}, remedy: "sudo",
+			check: "root", what: []string{"user 1000", "not as root"}, remedy: "sudo",
 		},
 		"a missing package": {
 			spoil: func(m *probes) {
@@ -69,15 +69,17 @@ func TestEachProblemNamesWhatIsWrongAndTheRemedy(t *testing.T) {
 		},
 		"a program that is not built": {
 			spoil: func(m *probes) { m.program = func(string) error { return os.ErrNotExist } },
-			check:  "program", what: []string{"mni-kube"}, remedy: "make build",
+			check: "program", what: []string{"mni-kube"}, remedy: "make build",
 		},
 		"no CAP_NET_ADMIN": {
-			spoil: func(m *probes) { m.capabilities = func() (uint64, error) { return 1<<41 - 1 - 1<<unix.CAP_NET_ADMIN, nil } },
-			check:  "capability", what: []string{"CAP_NET_ADMIN", "interfaces"}, remedy: "capability",
+			spoil: func(m *probes) {
+				m.capabilities = func() (uint64, error) { return 1<<41 - 1 - 1<<unix.CAP_NET_ADMIN, nil }
+			},
+			check: "capability", what: []string{"CAP_NET_ADMIN", "interfaces"}, remedy: "capability",
 		},
 		"unreadable capabilities": {
 			spoil: func(m *probes) { m.capabilities = func() (uint64, error) { return 0, os.ErrNotExist } },
-			check:  "capability", what: []string{"cannot read"}, remedy: "/proc",
+			check: "capability", what: []string{"cannot read"}, remedy: "/proc",
 		},
 		"a kernel without veth": {
 			spoil: func(m *probes) {
@@ -87,19 +89,19 @@ func TestEachProblemNamesWhatIsWrongAndTheRemedy(t *testing.T) {
 		},
 		"a full disk": {
 			spoil: func(m *probes) { m.freeDisk = func(string) (uint64, error) { return 1 << 29, nil } },
-			check:  "disk", what: []string{"0.5 GiB", "5.0 GiB", DefaultStateDir}, remedy: "free some space",
+			check: "disk", what: []string{"0.5 GiB", "5.0 GiB", DefaultStateDir}, remedy: "free some space",
 		},
 		"an unreadable disk": {
 			spoil: func(m *probes) { m.freeDisk = func(string) (uint64, error) { return 0, unix.EIO } },
-			check:  "disk", what: []string{"input/output error"}, remedy: "file system",
+			check: "disk", what: []string{"input/output error"}, remedy: "file system",
 		},
 		"too little memory": {
 			spoil: func(m *probes) { m.availableMemory = func() (uint64, error) { return 1 << 30, nil } },
-			check:  "memory", what: []string{"1.0 GiB", "1.5 GiB"}, remedy: "fewer nodes",
+			check: "memory", what: []string{"1.0 GiB", "1.5 GiB"}, remedy: "fewer nodes",
 		},
 		"unreadable memory": {
 			spoil: func(m *probes) { m.availableMemory = func() (uint64, error) { return 0, os.ErrNotExist } },
-			check:  "memory", what: []string{"cannot tell"}, remedy: "/proc",
+			check: "memory", what: []string{"cannot tell"}, remedy: "/proc",
 		},
 		"a TCP port in use": {
 			spoil: func(m *probes) {
