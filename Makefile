@@ -22,12 +22,11 @@ KUBE_LDFLAGS = -s -w $(foreach p,k8s.io/component-base/version k8s.io/client-go/
 # Rooms with an API: CRDs go to <room>/config/crd.
 API_ROOMS = network services/vpc services/ctr
 
-# Tests that start a cloud or a root file system of their own; the others are unit tests.
-SYSTEM_TESTS = test/e2e test/packages test/soak test/bench
-UNIT_PACKAGES = $$($(GO) list ./... | grep -vE '^$(MODULE)/($(subst $(eval) ,|,$(SYSTEM_TESTS)))(/|$$)')
+# Tests with this tag start a cloud or a root file system of their own; all others are unit tests.
+SYSTEM_TESTS = -tags e2e -count=1
 
-# step NAME COMMAND: run COMMAND and note in build/durations how long it took (docs/budget.md).
-STEP = mkdir -p build && hack/step
+# Runs a command and notes in build/durations how long it took (docs/budget.md).
+STEP = hack/step
 
 ##@ Everyday
 
@@ -102,7 +101,7 @@ generate: bin/tools/controller-gen ## Write generated code (deepcopy, CRDs, eBPF
 
 .PHONY: lint
 lint: bin/tools/golangci-lint ## Run go vet and golangci-lint on every module
-	@$(GO) vet ./...
+	@$(GO) vet -tags e2e ./...
 	@bin/tools/golangci-lint run ./...
 	@cd distro/kube && $(GO) mod verify >/dev/null
 
@@ -120,23 +119,23 @@ test: ## Everything CI runs: build, generated code, lint, unit tests, a real two
 
 .PHONY: test-unit
 test-unit: ## Unit tests, with the race detector
-	@$(GO) test -race -p 2 -timeout 15m $(GOTESTFLAGS) $(UNIT_PACKAGES)
+	@$(GO) test -race -p 2 -timeout 15m $(GOTESTFLAGS) ./...
 
 .PHONY: test-packages
 test-packages: ## The package step and the preflight in a bare Debian root
-	@$(GO) test -count=1 -timeout 20m $(GOTESTFLAGS) ./test/packages/...
+	@$(GO) test $(SYSTEM_TESTS) -timeout 20m $(GOTESTFLAGS) ./test/packages/...
 
 .PHONY: test-e2e
 test-e2e: ## A real two-node cloud, an instance of its own beside yours
-	@$(GO) test -count=1 -timeout 40m $(GOTESTFLAGS) ./test/e2e/...
+	@$(GO) test $(SYSTEM_TESTS) -timeout 40m $(GOTESTFLAGS) ./test/e2e/...
 
 .PHONY: soak
 soak: build ## Run the cloud for long under change and failure (SOAK=30m)
-	@SOAK=$${SOAK:-30m} $(GO) test -count=1 -timeout 0 -v $(GOTESTFLAGS) ./test/soak/...
+	@SOAK=$${SOAK:-30m} $(GO) test $(SYSTEM_TESTS) -timeout 0 -v $(GOTESTFLAGS) ./test/soak/...
 
 .PHONY: bench
 bench: build ## Measure start time, idle cost and the datapath
-	@$(GO) test -count=1 -timeout 60m -v $(GOTESTFLAGS) ./test/bench/...
+	@$(GO) test $(SYSTEM_TESTS) -timeout 60m -v $(GOTESTFLAGS) ./test/bench/...
 
 .PHONY: clean
 clean: ## Delete what was built (not the state of a cloud)

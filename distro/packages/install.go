@@ -150,7 +150,9 @@ func errorLines(said string) string {
 func disableUnits(ctx context.Context, list []Package) error {
 	for _, p := range list {
 		for _, unit := range p.Units {
-			out, err := exec.CommandContext(ctx, "deb-systemd-helper", "disable", unit).CombinedOutput()
+			cmd := exec.CommandContext(ctx, "deb-systemd-helper", "disable", unit)
+			cmd.Env = append(os.Environ(), "DPKG_MAINTSCRIPT_PACKAGE="+p.Name) // it insists on being told whose unit it is
+			out, err := cmd.CombinedOutput()
 			if err != nil && !errors.Is(err, exec.ErrNotFound) {
 				return fmt.Errorf("disable %s, which package %s enabled: %w: %s", unit, p.Name, err, bytes.TrimSpace(out))
 			}

@@ -33,10 +33,6 @@ func Runtime() []Package {
 			Programs: []string{"ip", "bridge"},
 		},
 		{
-			Name: "mount", Reason: "mount and umount, which the kubelet runs for volumes",
-			Programs: []string{"mount", "umount"},
-		},
-		{
 			Name: "kmod", Reason: "modprobe, with which the kernel loads vxlan, overlay and nftables modules on demand",
 			Programs: []string{"modprobe"},
 		},

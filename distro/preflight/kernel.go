@@ -154,14 +154,18 @@ func tryControlGroups(string) error {
 	if err != nil {
 		return err
 	}
-	return lackingControllers(legacyControllers(string(mounts)))
+	return lackingControllers(legacyControllers(string(mounts), func(mountPoint string) bool {
+		_, err := os.Stat(filepath.Join(mountPoint, "cgroup.procs"))
+		return err == nil
+	}))
 }
 
-// legacyControllers are the cgroup v1 controllers that are mounted, from a table of mounts (fstab(5)).
-func legacyControllers(mounts string) []string {
+// legacyControllers are the cgroup v1 controllers that are mounted, from a table of mounts (fstab(5)); visible tells whether
+// a mount is not hidden below another.
+func legacyControllers(mounts string, visible func(mountPoint string) bool) []string {
 	var out []string
 	for line := range strings.Lines(mounts) {
-		if fields := strings.Fields(line); len(fields) >= 4 && fields[2] == "cgroup" {
+		if fields := strings.Fields(line); len(fields) >= 4 && fields[2] == "cgroup" && visible(fields[1]) {
 			out = append(out, strings.Split(fields[3], ",")...)
 		}
 	}
