@@ -58,7 +58,10 @@ type Datapath struct {
 // Load opens the maps pinned under the configuration's PinPath, makes those that are missing, and loads the programs
 // with the configuration compiled in. It changes nothing that is attached. A pinned map of another layout (an older
 // version's) is replaced by an empty one; the attached programs keep theirs until they are replaced in turn.
-func Load(config Config) (*Datapath, error) {
+func Load(config Config) (*Datapath, error) { return load(config, false) }
+
+// load loads the programs as they are attached, or with tracing on, to be run without an interface.
+func load(config Config, tracing bool) (*Datapath, error) {
 	config.setDefaults()
 	if err := config.validate(); err != nil {
 		return nil, fmt.Errorf("datapath configuration: %w", err)
@@ -72,6 +75,9 @@ func Load(config Config) (*Datapath, error) {
 	}
 	if err := config.apply(spec); err != nil {
 		return nil, err
+	}
+	if err := spec.Variables[bpfVarTracing].Set(tracing); err != nil {
+		return nil, fmt.Errorf("constant %s: %w", bpfVarTracing, err)
 	}
 	for _, dir := range []string{mapsDir(config.PinPath), linksDir(config.PinPath)} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -134,7 +140,7 @@ func linksDir(pinPath string) string { return filepath.Join(pinPath, "links") }
 func openMaps(spec *ebpf.CollectionSpec, dir string) (map[string]*ebpf.Map, error) {
 	maps := map[string]*ebpf.Map{}
 	for name, mapSpec := range spec.Maps {
-		if mapSpec.Name[0] == '.' { // constants: of this load alone
+		if mapSpec.Name[0] == '.' || name == bpfMapTraces { // of this load alone
 			continue
 		}
 		m, err := openMap(mapSpec, filepath.Join(dir, name))

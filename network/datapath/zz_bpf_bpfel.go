@@ -223,6 +223,26 @@ type bpfSubnet struct {
 	Pad          uint8
 }
 
+type bpfTrace struct {
+	_          structs.HostLayout
+	FromVni    uint32
+	FromMember uint32
+	Target     bpfTraceTarget
+	Ifindex    uint32
+	Vni        uint32
+	Member     uint32
+}
+
+type bpfTraceTarget uint32
+
+const (
+	bpfTraceTargetTRACE_NOWHERE   bpfTraceTarget = 0
+	bpfTraceTargetTRACE_INTERFACE bpfTraceTarget = 1
+	bpfTraceTargetTRACE_SENDER    bpfTraceTarget = 2
+	bpfTraceTargetTRACE_HOST      bpfTraceTarget = 3
+	bpfTraceTargetTRACE_MEMBER    bpfTraceTarget = 4
+)
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -237,6 +257,7 @@ const (
 	bpfMapRoutes               = "routes"
 	bpfMapServices             = "services"
 	bpfMapSubnets              = "subnets"
+	bpfMapTraces               = "traces"
 	bpfProgHostEgress          = "host_egress"
 	bpfProgPodEgress           = "pod_egress"
 	bpfProgVxlanIngress        = "vxlan_ingress"
@@ -250,6 +271,7 @@ const (
 	bpfVarMtu                  = "mtu"
 	bpfVarServiceMask          = "service_mask"
 	bpfVarServicePrefix        = "service_prefix"
+	bpfVarTracing              = "tracing"
 	bpfVarVxlanIfindex         = "vxlan_ifindex"
 	bpfVarVxlanPort            = "vxlan_port"
 )
@@ -315,6 +337,7 @@ type bpfMapSpecs struct {
 	Routes     *ebpf.MapSpec `ebpf:"routes"`
 	Services   *ebpf.MapSpec `ebpf:"services"`
 	Subnets    *ebpf.MapSpec `ebpf:"subnets"`
+	Traces     *ebpf.MapSpec `ebpf:"traces"`
 }
 
 // bpfVariableSpecs contains global variables before they are loaded into the kernel.
@@ -331,6 +354,7 @@ type bpfVariableSpecs struct {
 	Mtu                  *ebpf.VariableSpec `ebpf:"mtu"`
 	ServiceMask          *ebpf.VariableSpec `ebpf:"service_mask"`
 	ServicePrefix        *ebpf.VariableSpec `ebpf:"service_prefix"`
+	Tracing              *ebpf.VariableSpec `ebpf:"tracing"`
 	VxlanIfindex         *ebpf.VariableSpec `ebpf:"vxlan_ifindex"`
 	VxlanPort            *ebpf.VariableSpec `ebpf:"vxlan_port"`
 }
@@ -365,6 +389,7 @@ type bpfMaps struct {
 	Routes     *ebpf.Map `ebpf:"routes"`
 	Services   *ebpf.Map `ebpf:"services"`
 	Subnets    *ebpf.Map `ebpf:"subnets"`
+	Traces     *ebpf.Map `ebpf:"traces"`
 }
 
 func (m *bpfMaps) Close() error {
@@ -379,6 +404,7 @@ func (m *bpfMaps) Close() error {
 		m.Routes,
 		m.Services,
 		m.Subnets,
+		m.Traces,
 	)
 }
 
@@ -396,6 +422,7 @@ type bpfVariables struct {
 	Mtu                  *ebpf.Variable `ebpf:"mtu"`
 	ServiceMask          *ebpf.Variable `ebpf:"service_mask"`
 	ServicePrefix        *ebpf.Variable `ebpf:"service_prefix"`
+	Tracing              *ebpf.Variable `ebpf:"tracing"`
 	VxlanIfindex         *ebpf.Variable `ebpf:"vxlan_ifindex"`
 	VxlanPort            *ebpf.Variable `ebpf:"vxlan_port"`
 }

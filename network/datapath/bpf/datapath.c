@@ -1,25 +1,144 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernel.h"
-#include "config.h"
-#include "maps.h"
-#include "reasons.h"
+/* The three programs of a node. docs/design/network.md tells what each does and why. */
+#include "arp.h"
+#include "drop.h"
+#include "forward.h"
+#include "ipv6.h"
+#include "trace.h"
 
-SEC("tc")
-int pod_egress(struct __sk_buff *skb __attribute__((unused)))
+/* Reads the Ethernet header; what is not IPv4 is a reason to drop. VLAN tags would be carried along unseen. */
+static __always_inline int parse_ethernet(struct __sk_buff *skb)
 {
-	return TC_ACT_SHOT;
+	if (!pull(skb, ETH_HLEN))
+		return DROP(DROP_MALFORMED);
+	struct ethhdr *eth = packet_data(skb);
+
+	if ((void *)(eth + 1) > packet_end(skb))
+		return DROP(DROP_MALFORMED);
+	if (skb->vlan_present)
+		return DROP(DROP_UNKNOWN_ETHERTYPE);
+	if (eth->h_proto == bpf_htons(ETH_P_IPV6))
+		return refuse_ipv6(skb);
+	if (eth->h_proto != bpf_htons(ETH_P_IP))
+		return DROP(DROP_UNKNOWN_ETHERTYPE);
+	return 0;
 }
 
-SEC("tc")
-int host_egress(struct __sk_buff *skb __attribute__((unused)))
+static __always_inline int refuse_group(const struct ethhdr *eth, __be32 destination)
 {
-	return TC_ACT_SHOT;
+	if (destination == 0xffffffff || same_mac(eth->h_dest, (const __u8[ETH_ALEN]){ 255, 255, 255, 255, 255, 255 }))
+		return DROP(DROP_BROADCAST);
+	if ((destination & bpf_htonl(0xf0000000)) == bpf_htonl(0xe0000000) || (eth->h_dest[0] & 1))
+		return DROP(DROP_MULTICAST);
+	return 0;
 }
 
-SEC("tc")
-int vxlan_ingress(struct __sk_buff *skb __attribute__((unused)))
+static __always_inline int from_pod(struct __sk_buff *skb)
 {
-	return TC_ACT_SHOT;
+	__u32 ifindex = skb->ifindex;
+	struct nic *nic = bpf_map_lookup_elem(&nics, &ifindex);
+	struct packet p = {};
+
+	if (!nic)
+		return DROP(DROP_UNKNOWN_INTERFACE);
+	if (!pull(skb, ETH_HLEN))
+		return DROP(DROP_MALFORMED);
+	struct ethhdr *eth = packet_data(skb);
+
+	if ((void *)(eth + 1) > packet_end(skb))
+		return DROP(DROP_MALFORMED);
+	if (!same_mac(eth->h_source, nic->mac))
+		return DROP(DROP_SPOOFED_MAC);
+	if (eth->h_proto == bpf_htons(ETH_P_ARP) && !skb->vlan_present)
+		return answer_arp(skb, nic);
+	int error = parse_ethernet(skb);
+
+	if (!error)
+		error = parse_ipv4(skb, &p);
+	if (error)
+		return error;
+	eth = packet_data(skb);
+	if ((void *)(eth + 1) > packet_end(skb))
+		return DROP(DROP_MALFORMED);
+	error = refuse_group(eth, p.destination);
+	if (error)
+		return error;
+	if (!is_ipv4(&nic->address, p.source) && !(nic->flags & NIC_NO_SOURCE_DEST_CHECK))
+		return DROP(DROP_SPOOFED_ADDRESS);
+	if (nic->vni == default_vni)
+		return forward_default(skb, &p, false);
+	return forward_in_vpc(skb, &p, nic);
+}
+
+static __always_inline int from_host(struct __sk_buff *skb)
+{
+	struct packet p = {};
+	int error = parse_ethernet(skb);
+
+	if (!error)
+		error = parse_ipv4(skb, &p);
+	if (error)
+		return error;
+	return forward_default(skb, &p, true);
+}
+
+static __always_inline int from_member(struct __sk_buff *skb)
+{
+	struct endpoint_key key = {};
+	struct bpf_tunnel_key tunnel = {};
+	struct packet p = {};
+
+	if (!trace_from(&tunnel) && bpf_skb_get_tunnel_key(skb, &tunnel, sizeof(tunnel), 0))
+		return DROP(DROP_NO_TUNNEL);
+	struct address member = ipv4(bpf_htonl(tunnel.remote_ipv4));
+
+	if (!bpf_map_lookup_elem(&members, &member))
+		return DROP(DROP_UNKNOWN_MEMBER);
+	int error = parse_ethernet(skb);
+
+	if (!error)
+		error = parse_ipv4(skb, &p);
+	if (error)
+		return error;
+	key.vni = tunnel.tunnel_id;
+	key.address = ipv4(p.destination);
+	struct endpoint *endpoint = bpf_map_lookup_elem(&endpoints, &key);
+
+	if (!endpoint)
+		return bpf_map_lookup_elem(&subnets, &key.vni) ? DROP(DROP_NO_ENDPOINT) : DROP(DROP_UNKNOWN_VNI);
+	if (!is_zero(&endpoint->node))
+		return DROP(DROP_NOT_LOCAL);
+	if (endpoint->kind == ENDPOINT_INFRASTRUCTURE)
+		return DROP(DROP_INFRASTRUCTURE_ADDRESS);
+	if (key.vni == default_vni) {
+		error = from_service(skb, &p);
+		if (error < 0)
+			return error;
+		if (endpoint->kind == ENDPOINT_HOST)
+			return to_host(skb);
+	}
+	return to_interface(skb, &p, key.vni, endpoint);
+}
+
+/* At the host side of a Pod's veth: what the Pod sends. */
+SEC("tc")
+int pod_egress(struct __sk_buff *skb)
+{
+	return finish(skb, from_pod(skb));
+}
+
+/* At the far end of the host's veth: what the host sends to Pods and Services. */
+SEC("tc")
+int host_egress(struct __sk_buff *skb)
+{
+	return finish(skb, from_host(skb));
+}
+
+/* At the vxlan device: what other members send. */
+SEC("tc")
+int vxlan_ingress(struct __sk_buff *skb)
+{
+	return finish(skb, from_member(skb));
 }
 
 char _license[] SEC("license") = "Dual MIT/GPL";

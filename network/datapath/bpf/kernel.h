@@ -2,6 +2,9 @@
 /* What the programs need of the kernel: its user-space headers (whose structures are ABI) and libbpf's. */
 #pragma once
 
+#include <stdbool.h>
+#include <stddef.h>
+
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>

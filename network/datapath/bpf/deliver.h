@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The ways a packet leaves a program: to an interface of this node, to another member, to this node's host. */
+#pragma once
+
+#include "config.h"
+#include "maps.h"
+#include "packet.h"
+#include "trace.h"
+
+/* To an interface of this node. The destination's own entry decides: its program is not run. */
+static __always_inline int to_interface(struct __sk_buff *skb, const struct packet *p, __u32 vni, const struct endpoint *endpoint)
+{
+	struct nic *nic = bpf_map_lookup_elem(&nics, &endpoint->ifindex);
+
+	if (!nic || nic->vni != vni || nic->vpc_id != endpoint->vpc_id ||
+	    (!is_ipv4(&nic->address, p->destination) && !(nic->flags & NIC_NO_SOURCE_DEST_CHECK)))
+		return DROP(DROP_DESTINATION_CHECK);
+	int error = set_macs(skb, nic->mac, nic->gateway_mac);
+
+	if (error)
+		return error;
+	if (skb->pkt_type != PACKET_HOST)
+		bpf_skb_change_type(skb, PACKET_HOST);
+	trace_redirect(TRACE_INTERFACE, endpoint->ifindex);
+	return bpf_redirect_peer(endpoint->ifindex, 0);
+}
+
+/* To another member, through VXLAN. */
+static __always_inline int to_member(struct __sk_buff *skb, __u32 vni, const struct endpoint *endpoint)
+{
+	struct bpf_tunnel_key key = {
+		.tunnel_id = vni,
+		.remote_ipv4 = bpf_ntohl(endpoint->node.w[3]),
+		.tunnel_ttl = 64,
+	};
+	int error = set_macs(skb, endpoint->mac, NULL);
+
+	if (error)
+		return error;
+	if (bpf_skb_set_tunnel_key(skb, &key, sizeof(key), BPF_F_ZERO_CSUM_TX))
+		return DROP(DROP_KERNEL);
+	trace_tunnel(vni, endpoint->node.w[3]);
+	trace_redirect(TRACE_MEMBER, vxlan_ifindex);
+	return bpf_redirect(vxlan_ifindex, 0);
+}
+
+/* To this node's host: its stack receives or forwards. */
+static __always_inline int to_host(struct __sk_buff *skb)
+{
+	__u8 mac[ETH_ALEN];
+
+#pragma unroll
+	for (int i = 0; i < ETH_ALEN; i++)
+		mac[i] = host_mac[i];
+	int error = set_macs(skb, mac, NULL);
+
+	if (error)
+		return error;
+	trace_redirect(TRACE_HOST, host_ifindex);
+	return bpf_redirect(host_ifindex, BPF_F_INGRESS);
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Drops: counted by interface and reason. */
+#pragma once
+
+#include "maps.h"
+#include "packet.h"
+
+static __noinline void count_drop(struct __sk_buff *skb, int reason)
+{
+	struct drop_key key = { .ifindex = skb->ifindex, .reason = reason };
+	struct drop_value *value = bpf_map_lookup_elem(&drops, &key);
+
+	if (!value) {
+		struct drop_value zero = {};
+
+		bpf_map_update_elem(&drops, &key, &zero, BPF_NOEXIST);
+		value = bpf_map_lookup_elem(&drops, &key);
+		if (!value)
+			return;
+	}
+	value->packets++;
+	value->bytes += skb->len;
+}
+
+/* What a program returns: the decision's TC action; drops are counted. */
+static __always_inline int finish(struct __sk_buff *skb, int decision)
+{
+	if (decision == TC_ACT_SHOT)
+		decision = DROP(DROP_KERNEL);
+	if (decision >= 0)
+		return decision;
+	count_drop(skb, -decision);
+	return TC_ACT_SHOT;
+}

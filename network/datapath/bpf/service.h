@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Services: what is sent to one goes to one of its backends; what the backend answers comes from the Service. Both happen
+ * on the client's node. */
+#pragma once
+
+#include "config.h"
+#include "conntrack.h"
+#include "maps.h"
+#include "packet.h"
+
+/* Backends tried for one whose endpoint exists. */
+#define BACKEND_TRIES 4
+
+static __always_inline bool in_service_cidr(__be32 a)
+{
+	return (a & service_mask) == service_prefix;
+}
+
+static __always_inline bool in_infrastructure_cidr(__be32 a)
+{
+	return (a & infrastructure_mask) == infrastructure_prefix;
+}
+
+static __always_inline __u32 hash(__u32 a, __u32 b, __u32 c)
+{
+	__u32 h = a * 0xcc9e2d51;
+
+	h = (h << 15 | h >> 17) ^ b * 0x1b873593;
+	h = (h << 13 | h >> 19) * 5 ^ c * 0x85ebca6b;
+	h ^= h >> 16;
+	h *= 0xc2b2ae35;
+	return h ^ h >> 13;
+}
+
+/* The backend that a client keeps to, if it is still one. */
+static __always_inline struct backend *kept_backend(const struct affinity_key *key, const struct service *service, __u32 now)
+{
+	struct affinity *kept = bpf_map_lookup_elem(&affinities, key);
+	struct backend_key slot = { .service = key->service };
+	struct backend *backend;
+
+	if (!kept || now - kept->last_seen > service->affinity || kept->slot >= service->count)
+		return NULL;
+	slot.slot = kept->slot;
+	backend = bpf_map_lookup_elem(&backends, &slot);
+	if (!backend || backend->port != kept->backend.port || backend->address.w[3] != kept->backend.address.w[3])
+		return NULL;
+	kept->last_seen = now;
+	return backend;
+}
+
+/* A backend by the flow's hash: a flow whose entry was evicted finds the same again. */
+static __always_inline struct backend *pick_backend(struct backend_key *slot, const struct service *service, __u32 h)
+{
+	struct backend *backend = NULL;
+
+	slot->service = service->id;
+	for (int i = 0; i < BACKEND_TRIES; i++) {
+		struct endpoint_key key = { .vni = default_vni };
+
+		slot->slot = (h + i) % service->count;
+		backend = bpf_map_lookup_elem(&backends, slot);
+		if (!backend)
+			continue;
+		if (!in_infrastructure_cidr(backend->address.w[3]))
+			return backend;
+		key.address = backend->address;
+		if (bpf_map_lookup_elem(&endpoints, &key))
+			return backend;
+	}
+	return backend;
+}
+
+/* Chooses the backend of a new flow and enters the flow. */
+static __noinline int open_flow(const struct conntrack_key *flow, struct conntrack *ct)
+{
+	struct affinity_key client = {};
+	struct service_key key = {};
+	struct backend_key slot = {};
+	struct service *service;
+	struct backend *backend = NULL;
+
+	if (!flow || !ct)
+		return DROP(DROP_KERNEL);
+	key.address = flow->destination;
+	key.vpc_id = flow->vpc_id;
+	key.port = flow->destination_port;
+	key.protocol = flow->protocol;
+	service = bpf_map_lookup_elem(&services, &key);
+	if (!service)
+		return DROP(DROP_UNKNOWN_SERVICE);
+	if (!service->count)
+		return DROP(DROP_NO_BACKEND);
+	client.client = flow->source;
+	client.vpc_id = flow->vpc_id;
+	client.service = service->id;
+	if (service->affinity)
+		backend = kept_backend(&client, service, ct->last_seen);
+	if (!backend) {
+		backend = pick_backend(&slot, service, hash(flow->source.w[3], service->id, service->affinity ? 0 : flow->source_port));
+		if (!backend)
+			return DROP(DROP_NO_BACKEND);
+		if (service->affinity) {
+			struct affinity kept = { .backend = *backend, .slot = slot.slot, .last_seen = ct->last_seen };
+
+			bpf_map_update_elem(&affinities, &client, &kept, BPF_ANY);
+		}
+	}
+	ct->service = flow->destination;
+	ct->service_port = flow->destination_port;
+	ct->client_port = ct->nat_port = flow->source_port;
+	ct->service_id = service->id;
+	ct->backend = backend->address;
+	ct->backend_port = backend->port;
+	if (backend->address.w[3] == flow->source.w[3])
+		ct->flags |= CONNTRACK_HAIRPIN;
+	return create(flow, ct);
+}
+
+static __always_inline void flow_key(struct conntrack_key *key, const struct packet *p, enum conntrack_direction direction)
+{
+	key->source = ipv4(p->source);
+	key->destination = ipv4(p->destination);
+	key->vpc_id = default_vpc_id;
+	key->source_port = p->source_port;
+	key->destination_port = p->destination_port;
+	key->direction = direction;
+	key->protocol = p->protocol;
+}
+
+static __always_inline bool has_ports(const struct packet *p)
+{
+	return !p->fragment && (p->protocol == IPPROTO_TCP || p->protocol == IPPROTO_UDP);
+}
+
+/* Sends a packet for a Service to a backend. */
+static __noinline int to_backend(struct __sk_buff *skb, struct packet *p)
+{
+	struct conntrack_key key = {};
+	struct conntrack fresh = {};
+	__u32 now = seconds();
+
+	if (p->fragment)
+		return DROP(DROP_SERVICE_FRAGMENT);
+	if (!has_ports(p))
+		return DROP(DROP_SERVICE_PROTOCOL);
+	flow_key(&key, p, CONNTRACK_FORWARD);
+	struct conntrack *ct = bpf_map_lookup_elem(&conntracks, &key);
+	bool again = (p->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
+
+	if (ct && is_live(ct, p->protocol, now) && !(again && is_closing(ct))) {
+		touch(&key, ct, p->tcp_flags, now);
+	} else {
+		fresh.last_seen = now;
+		int error = open_flow(&key, &fresh);
+
+		if (error)
+			return error;
+		ct = &fresh;
+	}
+	p->service = true;
+	p->service_address = p->destination;
+	p->service_port = p->destination_port;
+	struct tuple to = {
+		.source = ct->flags & CONNTRACK_HAIRPIN ? hairpin_address : p->source,
+		.source_port = ct->nat_port,
+		.destination = ct->backend.w[3],
+		.destination_port = ct->backend_port,
+	};
+
+	return translate(skb, p, &to);
+}
+
+/* Forgets the flow of a packet whose backend is gone, so that the client's next try finds another. */
+static __always_inline void forget_flow(const struct packet *p, __be32 client, __be16 client_port)
+{
+	struct conntrack_key key = {};
+
+	flow_key(&key, p, CONNTRACK_FORWARD);
+	key.source = ipv4(client);
+	key.source_port = client_port;
+	key.destination = ipv4(p->service_address);
+	key.destination_port = p->service_port;
+	bpf_map_delete_elem(&conntracks, &key);
+}
+
+/* Makes what a backend answers come from the Service. Returns 1 when it did, 0 when the packet is of no such flow. */
+static __noinline int from_service(struct __sk_buff *skb, struct packet *p)
+{
+	struct conntrack_key key = {};
+	__u32 now = seconds();
+
+	if (!has_ports(p))
+		return 0;
+	flow_key(&key, p, CONNTRACK_REVERSE);
+	struct conntrack *ct = bpf_map_lookup_elem(&conntracks, &key);
+
+	if (!ct || !is_live(ct, p->protocol, now))
+		return 0;
+	touch(&key, ct, p->tcp_flags, now);
+	struct tuple to = {
+		.source = ct->service.w[3],
+		.source_port = ct->service_port,
+		.destination = ct->flags & CONNTRACK_HAIRPIN ? ct->backend.w[3] : p->destination,
+		.destination_port = ct->client_port,
+	};
+	int error = translate(skb, p, &to);
+
+	return error ? error : 1;
+}

@@ -1,0 +1,247 @@
+package datapath
+
+import (
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"runtime"
+	"sync"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/stretchr/testify/require"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// seenReasons are the reasons for which the tests of this package saw a packet dropped.
+var seenReasons sync.Map
+
+// unprovokable are reasons that no packet and no map content can cause.
+var unprovokable = map[Reason]string{
+	Reason(bpfDropReasonDROP_KERNEL): "a helper of the kernel fails only when it is out of memory",
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if code == 0 && flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.bench").Value.String() == "" {
+		for _, reason := range Reasons() {
+			if _, seen := seenReasons.Load(reason); !seen && unprovokable[reason] == "" {
+				fmt.Fprintf(os.Stderr, "no test saw a packet dropped for the reason %s\n", reason)
+				code = 1
+			}
+		}
+	}
+	os.Exit(code)
+}
+
+const (
+	hostIfindex, hostPeerIfindex, vxlanIfindex = 10, 11, 12
+	firstPodIfindex                            = 21
+)
+
+// cloud is nodes whose programs run without being attached (BPF_PROG_TEST_RUN). What one sends, another can be given.
+type cloud struct {
+	t     testing.TB
+	nodes []*node
+}
+
+type node struct {
+	*Datapath
+	cloud   *cloud
+	address netip.Addr
+	pods    int
+}
+
+// pod is an interface on a node.
+type pod struct {
+	node    *node
+	ifindex int
+	nic     NIC
+}
+
+// newCloud makes nodes 192.0.2.1, .2 and so on, all members. Programs see devices of a namespace of the test's own.
+func newCloud(t testing.TB, nodes int) *cloud {
+	runtime.LockOSThread() // for good: the thread is in another namespace and dies with the test
+	require.NoError(t, unix.Unshare(unix.CLONE_NEWNET), "make a network namespace (needs root)")
+	for ifindex := hostIfindex; ifindex < firstPodIfindex+10; ifindex++ { // any device does: nothing is sent
+		require.NoError(t, netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("any%d", ifindex), Index: ifindex}}))
+	}
+	c := &cloud{t: t}
+	for i := range nodes {
+		config := testConfig(bpffs(t))
+		config.HostIfindex, config.HostPeerIfindex, config.VXLANIfindex = hostIfindex, hostPeerIfindex, vxlanIfindex
+		d, err := load(config, true)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, d.Close()) })
+		c.nodes = append(c.nodes, &node{Datapath: d, cloud: c, address: netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)})})
+	}
+	for _, n := range c.nodes {
+		for _, member := range c.nodes {
+			require.NoError(t, n.Members.Set(member.address, Member{}))
+		}
+		c.endpoint(n, EndpointKey{1, n.address}, Endpoint{VPCID: 1, Kind: EndpointHost, MAC: testConfig("").HostMAC})
+	}
+	c.subnet(1, 1, "198.18.0.0/17")
+	return c
+}
+
+// endpoint tells every node where an address is.
+func (c *cloud) endpoint(at *node, key EndpointKey, e Endpoint) {
+	for _, n := range c.nodes {
+		seen := e
+		if n != at {
+			seen.Node, seen.Ifindex = at.address, 0
+		}
+		require.NoError(c.t, n.Endpoints.Set(key, seen))
+	}
+}
+
+func gatewayMAC(vni uint32) MAC { return MAC{2, 0xee, 0, byte(vni >> 16), byte(vni >> 8), byte(vni)} }
+
+func (c *cloud) subnet(vpc, vni uint32, prefix string) {
+	p := netip.MustParsePrefix(prefix)
+	for _, n := range c.nodes {
+		require.NoError(c.t, n.Subnets.Set(vni, Subnet{VPCID: vpc, Prefix: p, Gateway: p.Addr().Next(), GatewayMAC: gatewayMAC(vni)}))
+	}
+}
+
+// route leads from one Subnet to another, both ways.
+func (c *cloud) route(a uint32, aPrefix string, b uint32, bPrefix string) {
+	for _, n := range c.nodes {
+		require.NoError(c.t, n.Routes.Set(RouteKey{a, netip.MustParsePrefix(bPrefix)}, Route{b}))
+		require.NoError(c.t, n.Routes.Set(RouteKey{b, netip.MustParsePrefix(aPrefix)}, Route{a}))
+	}
+}
+
+// pod makes an interface on a node.
+func (n *node) pod(vpc, vni uint32, address string) *pod {
+	t := n.cloud.t
+	p := &pod{node: n, ifindex: firstPodIfindex + n.pods}
+	n.pods++
+	ip := addr(address).As4()
+	p.nic = NIC{
+		VNI: vni, VPCID: vpc, Address: addr(address), PrefixLength: 24, GatewayMAC: gatewayMAC(vni),
+		MAC: MAC{2, byte(vni), ip[0], ip[1], ip[2], ip[3]},
+	}
+	require.NoError(t, n.NICs.Set(uint32(p.ifindex), p.nic))
+	n.cloud.endpoint(n, EndpointKey{vni, p.nic.Address}, Endpoint{VPCID: vpc, MAC: p.nic.MAC, Ifindex: uint32(p.ifindex)})
+	return p
+}
+
+// outcome is what a program did with a packet.
+type outcome struct {
+	t      testing.TB
+	node   *node
+	frame  []byte
+	target bpfTraceTarget
+	trace  bpfTrace
+	drop   Reason
+}
+
+// skBuff is the part of struct __sk_buff that BPF_PROG_TEST_RUN takes.
+type skBuff struct {
+	_       [10]uint32
+	ifindex uint32
+	_       [30]uint32
+	gsoSegs uint32
+	_       [2]uint32
+	gsoSize uint32
+	_       [3]uint32
+}
+
+func (n *node) run(program string, frame []byte, ctx skBuff, trace bpfTrace) outcome {
+	t := n.cloud.t
+	t.Helper()
+	before, err := n.Drops.List()
+	require.NoError(t, err)
+	require.NoError(t, n.collection.Maps[bpfMapTraces].Put(uint32(0), trace))
+	out := make([]byte, len(frame)+256)
+	options := &ebpf.RunOptions{Data: frame, DataOut: out, Context: ctx}
+	action, err := n.program(program).Run(options)
+	require.NoError(t, err)
+	o := outcome{t: t, node: n, frame: options.DataOut}
+	require.NoError(t, n.collection.Maps[bpfMapTraces].Lookup(uint32(0), &o.trace))
+	o.target = o.trace.Target
+	after, err := n.Drops.List()
+	require.NoError(t, err)
+	for key, count := range after {
+		if count == before[key] {
+			continue
+		}
+		require.Zero(t, o.drop, "counted under two reasons")
+		require.Equal(t, int(ctx.ifindex), key.Ifindex, "counted for another interface")
+		require.Equal(t, before[key].Packets+1, count.Packets)
+		require.Equal(t, before[key].Bytes+uint64(len(frame)), count.Bytes)
+		o.drop = key.Reason
+		seenReasons.Store(o.drop, true)
+	}
+	if o.drop != 0 {
+		require.EqualValues(t, 2, action, "counted as dropped (%s) but not TC_ACT_SHOT", o.drop)
+	} else {
+		require.EqualValues(t, 7, action, "neither counted as dropped nor TC_ACT_REDIRECT")
+	}
+	return o
+}
+
+// sends gives a frame to the program at the interface.
+func (p *pod) sends(frame []byte) outcome {
+	p.node.cloud.t.Helper()
+	return p.node.run(bpfProgPodEgress, frame, skBuff{ifindex: uint32(p.ifindex)}, bpfTrace{})
+}
+
+// hostSends gives a frame to the program at the host's veth.
+func (n *node) hostSends(frame []byte) outcome {
+	n.cloud.t.Helper()
+	return n.run(bpfProgHostEgress, frame, skBuff{ifindex: hostPeerIfindex}, bpfTrace{})
+}
+
+// receives gives a frame to the program at the vxlan device.
+func (n *node) receives(from netip.Addr, vni uint32, frame []byte) outcome {
+	n.cloud.t.Helper()
+	return n.run(bpfProgVxlanIngress, frame, skBuff{ifindex: vxlanIfindex}, bpfTrace{FromVni: vni, FromMember: toAddress(from).W[3]})
+}
+
+// then carries on where the outcome leads to another node.
+func (o outcome) then() outcome {
+	o.t.Helper()
+	require.Equal(o.t, bpfTraceTargetTRACE_MEMBER, o.target, "the packet does not go to another node; dropped: %v", o.drop)
+	require.EqualValues(o.t, vxlanIfindex, o.trace.Ifindex)
+	member := fromAddress(bpfAddress{W: [4]uint32{0, 0, toAddress(o.node.address).W[2], o.trace.Member}})
+	for _, n := range o.node.cloud.nodes {
+		if n.address == member {
+			return n.receives(o.node.address, o.trace.Vni, o.frame)
+		}
+	}
+	require.Fail(o.t, "sent to a node that does not exist", "%v", member)
+	return outcome{}
+}
+
+func (o outcome) reaches(p *pod) outcome {
+	o.t.Helper()
+	require.Zero(o.t, o.drop, "dropped: %s", o.drop)
+	require.Equal(o.t, bpfTraceTargetTRACE_INTERFACE, o.target)
+	require.Same(o.t, p.node, o.node, "on another node")
+	require.EqualValues(o.t, p.ifindex, o.trace.Ifindex)
+	eth, _ := o.parse()
+	require.Equal(o.t, p.nic.MAC.String(), eth.DstMAC.String())
+	require.Equal(o.t, p.nic.GatewayMAC.String(), eth.SrcMAC.String())
+	return o
+}
+
+func (o outcome) reachesHost(n *node) outcome {
+	o.t.Helper()
+	require.Zero(o.t, o.drop, "dropped: %s", o.drop)
+	require.Equal(o.t, bpfTraceTargetTRACE_HOST, o.target)
+	require.Same(o.t, n, o.node, "on another node")
+	require.EqualValues(o.t, hostIfindex, o.trace.Ifindex)
+	eth, _ := o.parse()
+	require.Equal(o.t, n.config.HostMAC.String(), eth.DstMAC.String())
+	return o
+}
+
+func (o outcome) isDropped(reason bpfDropReason) {
+	o.t.Helper()
+	require.Equal(o.t, Reason(reason).String(), o.drop.String())
+}
