@@ -127,6 +127,9 @@ func (r *interfaceReconciler) release(ctx context.Context, nic *netv1.NetworkInt
 	if over, err := r.namespaceOver(ctx, nic.Spec.Namespace); err != nil || over {
 		return over, 0, err
 	}
+	if nic.Spec.Retain {
+		return false, 0, nil
+	}
 	ttl := leaseTTL(subnet)
 	if at := nic.Status.ReleasedAt; at != nil {
 		ttl -= r.now().Sub(at.Time)
@@ -199,7 +202,7 @@ func (r *interfaceReconciler) write(ctx context.Context, nic *netv1.NetworkInter
 	base := nic.DeepCopy()
 	nic.Status = *status
 	switch {
-	case nic.Spec.Pod != nil:
+	case nic.Spec.Pod != nil, nic.Spec.Retain:
 		nic.Status.ReleasedAt = nil
 	case nic.Status.ReleasedAt == nil:
 		now := metav1.NewTime(r.now())
