@@ -15,6 +15,7 @@ type EnvVar struct {
 	// Name of the variable.
 	// +kubebuilder:validation:Pattern=`^[A-Za-z_][A-Za-z0-9_.-]*$`
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="!self.startsWith('MNI_')",message="names that begin with MNI_ are set by the cloud; choose another"
 	Name string `json:"name"`
 	// Value of the variable; `$(OTHER)` is replaced by OTHER's value, `$$` by `$`.
 	// +optional
@@ -27,6 +28,7 @@ type Port struct {
 	// Name of the port, an IANA_SVC_NAME (RFC 6335).
 	// +optional
 	// +kubebuilder:validation:MaxLength=15
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]+-)*[a-z0-9]*[a-z][a-z0-9]*(-[a-z0-9]+)*$`
 	Name string `json:"name,omitempty"`
 	// Port number.
 	// +kubebuilder:validation:Minimum=1
@@ -134,7 +136,7 @@ type ContainerSpec struct {
 	// +kubebuilder:validation:MaxItems=256
 	// +listType=atomic
 	Args []string `json:"args,omitempty"`
-	// Env are environment variables. MNI_ADDRESS, MNI_VPC and MNI_SUBNET are set by the cloud.
+	// Env are environment variables. MNI_NAME, MNI_ADDRESS, MNI_VPC and MNI_SUBNET are set by the cloud.
 	// +optional
 	// +kubebuilder:validation:MaxItems=256
 	// +listType=map
@@ -150,10 +152,12 @@ type ContainerSpec struct {
 	Probes *Probes `json:"probes,omitempty"`
 	// Resources asked for (requests) and at most given (limits): cpu and memory.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="!has(self.claims)",message="claims are not supported; ask for cpu and memory in requests and limits"
 	Resources corev1.ResourceRequirements `json:"resources,omitempty"`
 	// Node asks for one node by name; without it the scheduler chooses.
 	// +optional
-	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$`
 	Node string `json:"node,omitempty"`
 }
 
@@ -196,6 +200,7 @@ type ContainerStatus struct {
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63 && !self.metadata.name.contains('.')",message="metadata.name must be at most 63 characters and have no dots"
 type Container struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
