@@ -73,8 +73,10 @@ kube:
 binaries: go-check
 	@mkdir -p bin && if ls cmd/*/main.go >/dev/null 2>&1; then CGO_ENABLED=0 $(GO) build -trimpath -ldflags "$(LDFLAGS)" -o bin/ ./cmd/...; fi
 
+# Programs of images carry no commit (-buildvcs=false), so that a commit that does not touch them changes no image.
 .PHONY: images
 images: install
+	@CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags "-s -w" -o bin/ ./distro/images/pause ./examples/whoami
 	@bin/mni image build --out build/images
 
 .PHONY: install

@@ -11,6 +11,8 @@ import (
 
 	"github.com/mnicloud/mnicloud/cli"
 	"github.com/mnicloud/mnicloud/distro/host"
+	"github.com/mnicloud/mnicloud/distro/images"
+	"github.com/mnicloud/mnicloud/distro/registry"
 	"github.com/mnicloud/mnicloud/kit/version"
 )
 
@@ -19,6 +21,7 @@ func main() {
 	root := cli.New(version.String(), genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr})
 	// The machine owner's commands, one line for each room that has some: cli.AddOwnerCommands(root, room.Commands()...).
 	cli.AddOwnerCommands(root, host.Command())
+	cli.AddOwnerCommands(root, images.Command(), registry.Command())
 	code := cli.Execute(ctx, root, os.Args[1:])
 	stop()
 	os.Exit(code)

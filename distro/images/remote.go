@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"syscall"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
@@ -60,15 +61,19 @@ func (r *Remote) head(ctx context.Context, ref name.Reference) (*v1.Descriptor, 
 
 // explain turns a transport error into one that says what to do.
 func (r *Remote) explain(err error) error {
-	var answer *transport.Error
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case errors.As(err, &answer) && (answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden):
+	}
+	var answer *transport.Error
+	if errors.Is(err, registry.ErrUnauthorized) ||
+		errors.As(err, &answer) && (answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden) {
 		if r.client.Username == "" {
 			return fmt.Errorf("registry %s wants a user name and password: give --username and --password-stdin", r.client.Address)
 		}
 		return fmt.Errorf("registry %s refuses user %q: wrong password, or not allowed to do this", r.client.Address, r.client.Username)
+	}
+	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH) {
+		return fmt.Errorf("registry %s does not answer: is the cloud up? `mni status` tells (%w)", r.client.Address, err)
 	}
 	return fmt.Errorf("registry %s: %w", r.client.Address, err)
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,12 +15,12 @@ import (
 	"time"
 )
 
+// ErrUnauthorized is the answer to missing or wrong credentials, and to what a user may not do.
+var ErrUnauthorized = errors.New("the registry wants a user name and password that may do this")
+
 // Client is how to reach a registry.
 type Client struct {
-	// Address is host:port.
-	Address string
-	// CAFile holds the certificate authority of the registry's certificate in PEM; the system's when empty.
-	CAFile string
+	Endpoint
 	// PlainHTTP is for tests on loopback.
 	PlainHTTP bool
 	// Username and Password are for HTTP Basic; none when empty. A registry without authentication ignores them.
@@ -92,6 +93,9 @@ func (c Client) do(ctx context.Context, method, address string, into any) error 
 	body, err := io.ReadAll(io.LimitReader(response.Body, 64<<10))
 	if err != nil {
 		return fmt.Errorf("registry: %w", err)
+	}
+	if response.StatusCode == http.StatusUnauthorized {
+		return ErrUnauthorized
 	}
 	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf("registry: %s %s: %s: %s", method, address, response.Status, strings.TrimSpace(string(body)))

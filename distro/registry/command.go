@@ -14,6 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+
+	"github.com/mnicloud/mnicloud/distro/instance"
 )
 
 // Command is `mni registry`: who may use the cloud's registry, and the server itself (hidden; the supervisor starts it).
@@ -30,14 +32,11 @@ is added. From then on everybody else is refused; Pods pull with an image pull s
 
 The cloud's own images (` + Name + `/` + SystemPrefix + `...) need no secret on the cloud's nodes.`,
 	}
-	var instance string
-	command.PersistentFlags().StringVar(&instance, "instance", "default", "name of the cloud on this machine")
+	var name string
+	command.PersistentFlags().StringVar(&name, "instance", instance.Default, "name of the cloud")
 	state := func() (State, error) {
-		s := StateOf(instance)
-		if _, err := os.Stat(s.Dir); err != nil {
-			return s, fmt.Errorf("no cloud named %q has a registry here (%w): start one with `mni up`, or name another with --instance", instance, err)
-		}
-		return s, nil
+		found, err := Find(name)
+		return StateOf(found), err
 	}
 	user := &cobra.Command{Use: "user", Short: "Add, list and remove users"}
 	user.AddCommand(addUserCommand(state), listUsersCommand(state), removeUserCommand(state))
@@ -143,27 +142,28 @@ func offCommand(state func() (State, error)) *cobra.Command {
 
 func serveCommand() *cobra.Command {
 	var cfg Config
+	var state State
 	command := &cobra.Command{
 		Use:    "serve",
 		Short:  "Serve the registry in the foreground",
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if cfg.Address == "" || cfg.DataDir == "" || cfg.CertFile == "" || cfg.KeyFile == "" {
+			if cfg.Address == "" || state.Dir == "" || cfg.CertFile == "" || cfg.KeyFile == "" {
 				return errors.New("--address, --data, --cert and --key are required")
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
+			cfg.DataDir, cfg.HTPasswdFile = state.DataDir(), state.HTPasswdFile()
 			cfg.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 			return Serve(ctx, cfg)
 		},
 	}
 	flags := command.Flags()
 	flags.StringVar(&cfg.Address, "address", "", "host:port to listen on")
-	flags.StringVar(&cfg.DataDir, "data", "", "directory of blobs and manifests")
+	flags.StringVar(&state.Dir, "data", "", "directory of images (below data/) and users (htpasswd; authentication is on while it exists)")
 	flags.StringVar(&cfg.CertFile, "cert", "", "TLS certificate, PEM")
 	flags.StringVar(&cfg.KeyFile, "key", "", "TLS key, PEM")
-	flags.StringVar(&cfg.HTPasswdFile, "htpasswd", "", "users with bcrypt hashes; authentication is on while the file exists")
 	return command
 }
 

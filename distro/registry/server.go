@@ -101,7 +101,7 @@ func newServer(ctx context.Context, cfg Config) (*http.Server, error) {
 		ReadHeaderTimeout: 30 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		// TLS handshakes that clients break off are no news.
-		ErrorLog:          slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
+		ErrorLog: slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
 	}
 	if cfg.CertFile == "" && cfg.KeyFile == "" {
 		return server, nil

@@ -31,12 +31,12 @@ import (
 
 // running is a registry on loopback over TLS, on a state directory that outlives it.
 type running struct {
-	t      *testing.T
-	state  registry.State
-	ca     string
-	log    *bytes.Buffer
-	client registry.Client
-	stop   func()
+	t        *testing.T
+	state    registry.State
+	log      *bytes.Buffer
+	client   registry.Client
+	stop     func()
+	endpoint registry.Endpoint
 }
 
 // start serves the registry of state; the test's end stops it.
@@ -45,7 +45,7 @@ func start(t *testing.T, state registry.State) *running {
 	require.NoError(t, os.MkdirAll(state.Dir, 0o700))
 	certFile, keyFile := writeCertificate(t, state.Dir)
 	ctx, cancel := context.WithCancel(t.Context())
-	r := &running{t: t, state: state, ca: certFile, log: &bytes.Buffer{}}
+	r := &running{t: t, state: state, log: &bytes.Buffer{}}
 	listening, ended := make(chan net.Addr, 1), make(chan error, 1)
 	go func() {
 		ended <- registry.Serve(ctx, registry.Config{
@@ -56,11 +56,11 @@ func start(t *testing.T, state registry.State) *running {
 	}()
 	select {
 	case address := <-listening:
-		require.NoError(t, state.SetEndpoint(registry.Endpoint{Address: address.String(), CAFile: certFile}))
+		r.endpoint = registry.Endpoint{Address: address.String(), CAFile: certFile}
 	case err := <-ended:
 		require.NoError(t, err)
 	}
-	client, err := state.Client()
+	client, err := state.Client(r.endpoint)
 	require.NoError(t, err)
 	r.client = client
 	stopped := false
@@ -153,7 +153,7 @@ func TestImagesSurviveARestart(t *testing.T) {
 func TestHealthNeedsNoCredentialsAndSaysWhenTheDataIsGone(t *testing.T) {
 	r := start(t, registry.State{Dir: t.TempDir()})
 	require.NoError(t, r.state.AddUser("alice", "correct horse"))
-	nobody := registry.Client{Address: r.client.Address, CAFile: r.ca}
+	nobody := registry.Client{Endpoint: r.endpoint}
 	require.NoError(t, nobody.Healthy(t.Context()))
 
 	require.NoError(t, os.RemoveAll(r.state.DataDir()))
@@ -172,7 +172,7 @@ func TestOrdinaryRequestsLogNothing(t *testing.T) {
 func TestARenewedCertificateIsServedWithoutARestart(t *testing.T) {
 	r := start(t, registry.State{Dir: t.TempDir()})
 	serial := func() *big.Int {
-		transport, err := registry.Client{Address: r.client.Address, CAFile: r.ca}.Transport()
+		transport, err := registry.Client{Endpoint: r.endpoint}.Transport()
 		require.NoError(t, err)
 		defer transport.CloseIdleConnections()
 		answer, err := (&http.Client{Transport: transport}).Get(r.client.URL(registry.HealthPath))

@@ -6,26 +6,26 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
+	"strconv"
+
+	"github.com/mnicloud/mnicloud/distro/instance"
+	"github.com/mnicloud/mnicloud/distro/pki"
 )
 
-// StateRoot is where the instances' states are.
-const StateRoot = "/var/lib/mni"
-
-// State is the registry's directory in an instance's state: data/ (blobs and manifests), htpasswd (users, if
-// authentication is on), credentials.json (the cloud's own accounts) and client.json (where the registry is).
+// State is the registry's directory in an instance's state: data/ (blobs and manifests), htpasswd (users; it exists while
+// authentication is on) and credentials.json (the cloud's own accounts).
 type State struct{ Dir string }
 
-// StateOf is the registry's state of an instance in StateRoot.
-func StateOf(instance string) State {
-	return State{Dir: filepath.Join(StateRoot, instance, "registry")}
-}
+// StateOf is the registry's state of an instance.
+func StateOf(i instance.Instance) State { return State{Dir: filepath.Join(i.StateDir(), "registry")} }
 
-// DataDir is Config.DataDir.
+// DataDir is where distribution's storage is.
 func (s State) DataDir() string { return filepath.Join(s.Dir, "data") }
 
-// HTPasswdFile is Config.HTPasswdFile. It exists when authentication is on.
+// HTPasswdFile holds the users. It exists while authentication is on.
 func (s State) HTPasswdFile() string { return filepath.Join(s.Dir, "htpasswd") }
 
 // Credentials are the passwords of the cloud's own accounts.
@@ -39,66 +39,69 @@ type Credentials struct {
 // Credentials reads the passwords of the cloud's own accounts, and makes them the first time.
 func (s State) Credentials() (Credentials, error) {
 	path := filepath.Join(s.Dir, "credentials.json")
-	var credentials Credentials
-	err := readJSON(path, &credentials)
+	content, err := os.ReadFile(path)
+	if err == nil {
+		var credentials Credentials
+		if err := json.Unmarshal(content, &credentials); err != nil {
+			return Credentials{}, fmt.Errorf("%s: %w", path, err)
+		}
+		return credentials, nil
+	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		return credentials, err
+		return Credentials{}, err
 	}
 	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
 		return Credentials{}, err
 	}
-	credentials = Credentials{Machine: rand.Text(), Node: rand.Text()}
-	return credentials, writeJSON(path, credentials, 0o600)
+	// Two starts at once must agree on one file.
+	unlock, err := instance.Lock(filepath.Join(s.Dir, "lock"))
+	if err != nil {
+		return Credentials{}, err
+	}
+	defer unlock()
+	if _, err := os.Stat(path); err == nil {
+		return s.Credentials()
+	}
+	credentials := Credentials{Machine: rand.Text(), Node: rand.Text()}
+	if content, err = json.MarshalIndent(credentials, "", "  "); err != nil {
+		return Credentials{}, err
+	}
+	return credentials, instance.WriteFile(path, append(content, '\n'), 0o600)
 }
 
-// Endpoint says where an instance's registry is.
+// Endpoint says where a registry is.
 type Endpoint struct {
 	// Address is host:port.
-	Address string `json:"address"`
-	// CAFile is the certificate authority that signed the registry's certificate, in PEM.
-	CAFile string `json:"caFile"`
+	Address string
+	// CAFile is the certificate authority that signed the registry's certificate, in PEM; the system's when empty.
+	CAFile string
 }
 
-// SetEndpoint records where the registry is, for Client.
-func (s State) SetEndpoint(endpoint Endpoint) error {
-	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
-		return err
+// EndpointOf is where the registry of an instance is, as the machine sees it.
+func EndpointOf(i instance.Instance) Endpoint {
+	return Endpoint{
+		Address: net.JoinHostPort(i.Addresses().Machine.String(), strconv.Itoa(Port)),
+		CAFile:  pki.Store{Dir: i.PKIDir()}.CertFile(pki.Cluster),
 	}
-	return writeJSON(filepath.Join(s.Dir, "client.json"), endpoint, 0o600)
 }
 
-// Client is the machine owner's access to the registry: its endpoint and MachineUser.
-func (s State) Client() (Client, error) {
-	var endpoint Endpoint
-	err := readJSON(filepath.Join(s.Dir, "client.json"), &endpoint)
-	if errors.Is(err, fs.ErrNotExist) {
-		return Client{}, fmt.Errorf("no cloud has its registry in %s: start one with `mni up`, or name another with --instance", s.Dir)
-	}
-	if err != nil {
-		return Client{}, err
-	}
+// Client is the machine owner's access: MachineUser at an endpoint.
+func (s State) Client(at Endpoint) (Client, error) {
 	credentials, err := s.Credentials()
 	if err != nil {
 		return Client{}, err
 	}
-	return Client{Address: endpoint.Address, CAFile: endpoint.CAFile, Username: MachineUser, Password: credentials.Machine}, nil
+	return Client{Endpoint: at, Username: MachineUser, Password: credentials.Machine}, nil
 }
 
-func readJSON(path string, into any) error {
-	content, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(content, into); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	return nil
-}
+// ClientOf is the machine owner's access to the registry of an instance.
+func ClientOf(i instance.Instance) (Client, error) { return StateOf(i).Client(EndpointOf(i)) }
 
-func writeJSON(path string, value any, mode fs.FileMode) error {
-	content, err := json.MarshalIndent(value, "", "  ")
-	if err != nil {
-		return err
+// Find is the instance of a name, which must have been started once.
+func Find(name string) (instance.Instance, error) {
+	found, ok, err := instance.Registry{Dir: instance.StateRoot}.Find(name)
+	if err == nil && !ok {
+		err = fmt.Errorf("no cloud named %q on this machine: start it with `mni up --instance %s`, or name another with --instance", name, name)
 	}
-	return writeFileAtomically(path, append(content, '\n'), mode)
+	return found, err
 }

@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 
 	"golang.org/x/crypto/bcrypt"
+
+	"github.com/mnicloud/mnicloud/distro/instance"
 )
 
 // maxPassword is the longest password bcrypt can hash, in bytes.
@@ -72,7 +73,7 @@ func (f htpasswd) write(path string) error {
 	for _, line := range f {
 		fmt.Fprintf(&content, "%s:%s\n", line.user, line.hash)
 	}
-	return writeFileAtomically(path, content.Bytes(), 0o600)
+	return instance.WriteFile(path, content.Bytes(), 0o600)
 }
 
 // AddUser gives a user, new or not, a password. The first user of an instance turns authentication on; the cloud's own
@@ -84,12 +85,17 @@ func (s State) AddUser(name, password string) error {
 	if name == MachineUser || name == NodeUser {
 		return fmt.Errorf("user name %q is the cloud's own; choose another", name)
 	}
-	file, err := readHTPasswd(s.HTPasswdFile())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
 	own, err := s.Credentials()
 	if err != nil {
+		return err
+	}
+	unlock, err := instance.Lock(s.HTPasswdFile() + ".lock")
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	file, err := readHTPasswd(s.HTPasswdFile())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	hashes := file.hashes()
@@ -112,6 +118,11 @@ func (s State) RemoveUser(name string) error {
 	if name == MachineUser || name == NodeUser {
 		return fmt.Errorf("user %q is the cloud's own and stays", name)
 	}
+	unlock, err := instance.Lock(s.HTPasswdFile() + ".lock")
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	file, err := readHTPasswd(s.HTPasswdFile())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -141,18 +152,4 @@ func (s State) Users() (names []string, on bool, err error) {
 // TurnOffAuthentication removes all users and opens the registry to whoever reaches it.
 func (s State) TurnOffAuthentication() error {
 	return ignoreNotExist(os.Remove(s.HTPasswdFile()))
-}
-
-// writeFileAtomically writes a file so that readers see the old content or the new, also after a crash.
-func writeFileAtomically(path string, content []byte, mode fs.FileMode) error {
-	temporary, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(temporary.Name())
-	_, err = temporary.Write(content)
-	if err := errors.Join(err, temporary.Chmod(mode), temporary.Sync(), temporary.Close()); err != nil {
-		return err
-	}
-	return os.Rename(temporary.Name(), path)
 }

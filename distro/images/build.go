@@ -1,0 +1,211 @@
+package images
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// builderVersion is part of what an image is made from; raise it when the same inputs shall give another image.
+const builderVersion = "1"
+
+// BuildOptions say where an image build reads and writes.
+type BuildOptions struct {
+	// Out is the OCI layout's directory.
+	Out string
+	// Programs is the directory of our static programs: pause, whoami, mni-coredns.
+	Programs string
+	// Packages is where .deb files are kept; next to Out when empty.
+	Packages string
+	// Refresh asks apt for newer packages. Without it an image of packages is built once.
+	Refresh bool
+	// Only builds these repositories (mni/busybox); all when empty.
+	Only []string
+}
+
+// Built is an image of the layout.
+type Built struct {
+	// Image is REPOSITORY:TAG.
+	Image  string
+	Digest v1.Hash
+	// Fresh is false when the inputs are those of the image that was there.
+	Fresh bool
+}
+
+// Build makes the cloud's images as an OCI layout. Images whose inputs did not change stay as they are; what no image needs
+// any more is removed. Builds into the same directory wait for each other.
+func Build(ctx context.Context, options BuildOptions, report func(Built)) error {
+	if options.Packages == "" {
+		options.Packages = filepath.Join(filepath.Dir(filepath.Clean(options.Out)), "packages")
+	}
+	out, err := openOutput(options.Out)
+	if err != nil {
+		return fmt.Errorf("images: %w", err)
+	}
+	defer out.close()
+	cache, err := openPackages(options.Packages)
+	if err != nil {
+		return fmt.Errorf("images: %w", err)
+	}
+	b := builder{BuildOptions: options, out: out, cache: cache}
+	for _, r := range selected(options.Only) {
+		built, err := b.build(ctx, r)
+		if err != nil {
+			return fmt.Errorf("images: %s: %w", r.Repository, err)
+		}
+		report(built)
+	}
+	if err := out.sweep(); err != nil {
+		return fmt.Errorf("images: %w", err)
+	}
+	return nil
+}
+
+func selected(only []string) []recipe {
+	if len(only) == 0 {
+		return recipes
+	}
+	var chosen []recipe
+	for _, r := range recipes {
+		for _, name := range only {
+			if r.Repository == name {
+				chosen = append(chosen, r)
+			}
+		}
+	}
+	return chosen
+}
+
+type builder struct {
+	BuildOptions
+	out   *output
+	cache packages
+}
+
+// inputs are what an image is made from.
+type inputs struct {
+	tag     string
+	program []byte
+	// recipe is the hash of everything but the packages that apt chose; packages is the hash of those, once asked for.
+	recipe, packages string
+	chosen           []debianPackage
+}
+
+// key stands for the inputs in the layout.
+func (in inputs) key() string { return in.recipe + in.packages }
+
+func (b builder) build(ctx context.Context, r recipe) (Built, error) {
+	in, err := b.inputs(r)
+	if err != nil {
+		return Built{}, err
+	}
+	image := r.Repository + ":" + in.tag
+	before, key := b.out.find(image)
+	made := Built{Image: image}
+	if before != nil && strings.HasPrefix(key, in.recipe) && (len(r.Packages) == 0 || !b.Refresh) {
+		made.Digest = before.Digest
+		return made, nil
+	}
+	if len(r.Packages) > 0 {
+		if err := b.choose(ctx, r, &in); err != nil {
+			return Built{}, err
+		}
+		if before != nil && key == in.key() {
+			made.Digest = before.Digest
+			return made, nil
+		}
+	}
+	content, err := b.content(ctx, r, in)
+	if err != nil {
+		return Built{}, err
+	}
+	result, err := assemble(content, r.config(runtime.GOARCH, in.tag, in.chosen))
+	if err != nil {
+		return Built{}, err
+	}
+	made.Fresh = true
+	if made.Digest, err = result.Digest(); err != nil {
+		return Built{}, err
+	}
+	return made, b.out.put(r.Repository, image, in.key(), result)
+}
+
+// inputs reads the program and hashes it with the recipe.
+func (b builder) inputs(r recipe) (inputs, error) {
+	var in inputs
+	var err error
+	if r.Program != "" {
+		in.program, err = os.ReadFile(filepath.Join(b.Programs, r.Program))
+		if errors.Is(err, fs.ErrNotExist) {
+			return in, fmt.Errorf("no program %s in %s: run `make build`", r.Program, b.Programs)
+		}
+		if err != nil {
+			return in, err
+		}
+	}
+	if in.tag, err = r.tag(b.Programs); err != nil {
+		return in, err
+	}
+	description, err := json.Marshal(r)
+	if err != nil {
+		return in, err
+	}
+	in.recipe = fmt.Sprintf("%x", sha256.Sum256(fmt.Appendf(nil, "%s %s %s %s %x", builderVersion, runtime.GOARCH, in.tag, description, sha256.Sum256(in.program))))
+	return in, nil
+}
+
+// choose asks apt for the packages and notes their hash.
+func (b builder) choose(ctx context.Context, r recipe, in *inputs) error {
+	chosen, err := b.cache.closure(ctx, r.Packages)
+	if err != nil {
+		return err
+	}
+	hash := sha256.New()
+	for _, d := range chosen {
+		if r.Alone && !slices.Contains(r.Packages, d.name) {
+			continue
+		}
+		in.chosen = append(in.chosen, d)
+		fmt.Fprintln(hash, d.file, d.sha256)
+	}
+	in.packages = fmt.Sprintf("%x", hash.Sum(nil))
+	return nil
+}
+
+func (b builder) content(ctx context.Context, r recipe, in inputs) (tree, error) {
+	if len(r.Packages) == 0 {
+		return r.fromProgram(in.program), nil
+	}
+	if err := b.cache.fetch(ctx, in.chosen); err != nil {
+		return nil, err
+	}
+	return r.fromPackages(ctx, b.cache, in.chosen)
+}
+
+// assemble makes an OCI image of one layer.
+func assemble(content tree, config *v1.ConfigFile) (v1.Image, error) {
+	layer, err := content.layer()
+	if err != nil {
+		return nil, err
+	}
+	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	if image, err = mutate.ConfigFile(image, config); err != nil {
+		return nil, err
+	}
+	return mutate.Append(image, mutate.Addendum{
+		Layer: layer, History: v1.History{Created: v1.Time{Time: epoch}, CreatedBy: "mni image build"},
+	})
+}

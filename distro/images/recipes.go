@@ -1,0 +1,190 @@
+package images
+
+import (
+	"bytes"
+	"context"
+	"debug/buildinfo"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+const (
+	// nonroot is the user of images that need no rights, as in other minimal images.
+	nonroot    = "65532:65532"
+	searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+)
+
+// recipe is how one image is made: from one of our programs, or from Debian packages.
+type recipe struct {
+	// Repository, and Tag if it does not come from VersionOf.
+	Repository, Tag string
+	// Title and Description are for people.
+	Title, Description string
+	// Program is a file in the programs' directory; it becomes /Program.
+	Program string
+	// VersionOf is the Go module in Program whose version is the tag.
+	VersionOf string
+	// Packages are Debian packages; what they depend on comes too unless Alone.
+	Packages []string
+	Alone    bool
+	// Applets makes busybox' links.
+	Applets bool
+	// Roots makes the bundle of certificate authorities from ca-certificates.
+	Roots bool
+
+	User       string
+	Entrypoint []string
+	Cmd        []string
+}
+
+// recipes are the cloud's images.
+var recipes = []recipe{
+	{
+		Repository: "mni/pause", Tag: "1", Title: "pause", Description: "Holds the namespaces of a Pod",
+		Program: "pause", User: "65535:65535", Entrypoint: []string{"/pause"},
+	},
+	{
+		// As user 0, so that port 53 can be had with NET_BIND_SERVICE alone, all other capabilities dropped, and without
+		// file capabilities, which not every file system of a node can store.
+		Repository: "mni/coredns", Title: "CoreDNS", Description: "Cluster DNS",
+		Program: "mni-coredns", VersionOf: "github.com/coredns/coredns", User: "0:0", Entrypoint: []string{"/mni-coredns"},
+	},
+	{
+		Repository: "mni/whoami", Tag: DefaultTag, Title: "whoami", Description: "Answers HTTP and UDP with its own identity",
+		Program: "whoami", User: nonroot, Entrypoint: []string{"/whoami"},
+	},
+	{
+		Repository: "mni/busybox", Tag: DefaultTag, Title: "BusyBox", Description: "Shell and small tools: httpd, wget, nc, ping, ip",
+		Packages: []string{"busybox-static"}, Alone: true, Applets: true, User: "0:0", Cmd: []string{"sh"},
+	},
+	{
+		Repository: "mni/curl", Tag: DefaultTag, Title: "curl", Description: "HTTP client",
+		Packages: []string{"ca-certificates", "curl"}, Roots: true, User: nonroot, Entrypoint: []string{"/usr/bin/curl"}, Cmd: []string{"--help"},
+	},
+}
+
+// tag is the recipe's tag; for a version, without the leading v.
+func (r recipe) tag(programs string) (string, error) {
+	if r.VersionOf == "" {
+		return r.Tag, nil
+	}
+	path := filepath.Join(programs, r.Program)
+	info, err := buildinfo.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", path, err)
+	}
+	for _, module := range append(info.Deps, &info.Main) {
+		if module.Path == r.VersionOf {
+			return strings.TrimPrefix(module.Version, "v"), nil
+		}
+	}
+	return "", fmt.Errorf("%s is not built with module %s", path, r.VersionOf)
+}
+
+// fromProgram is the content of an image with one static program.
+func (r recipe) fromProgram(program []byte) tree {
+	content := tree{}
+	content.file(r.Program, 0o755, program)
+	accounts(content)
+	return content
+}
+
+// fromPackages is the content of an image of Debian packages that are in the cache.
+func (r recipe) fromPackages(ctx context.Context, cache packages, wanted []debianPackage) (tree, error) {
+	content := tree{}
+	for _, d := range wanted {
+		if err := cache.unpack(ctx, d, content); err != nil {
+			return nil, err
+		}
+	}
+	if r.Applets {
+		if err := applets(ctx, content); err != nil {
+			return nil, err
+		}
+	}
+	if r.Roots {
+		bundle(content)
+	}
+	content.mergeUsr()
+	accounts(content)
+	content.dir("root", 0o700)
+	content.file("etc/nsswitch.conf", 0o644, []byte("hosts: files dns\n"))
+	return content, nil
+}
+
+// accounts adds the users that images run as, and /tmp.
+func accounts(content tree) {
+	content.file("etc/passwd", 0o644, []byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\nnonroot:x:65532:65532:nonroot:/:/bin/false\n"))
+	content.file("etc/group", 0o644, []byte("root:x:0:\nnogroup:x:65534:\nnonroot:x:65532:\n"))
+	content.dir("tmp", 0o1777)
+}
+
+// applets adds a link to busybox for each thing it can do, as it says itself, where no package has a file of that name.
+func applets(ctx context.Context, content tree) error {
+	const busybox = "usr/bin/busybox"
+	dir, err := os.MkdirTemp("", "mni-busybox-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	program := filepath.Join(dir, "busybox")
+	if err := os.WriteFile(program, content[busybox].content, 0o700); err != nil {
+		return err
+	}
+	list, err := run(ctx, "", program, "--list")
+	if err != nil {
+		return err
+	}
+	for _, applet := range strings.Fields(string(list)) {
+		if name := "usr/bin/" + applet; !content.has(name) {
+			content.symlink(name, "busybox")
+		}
+	}
+	content.dir("usr/sbin", 0o755)
+	return nil
+}
+
+// bundle adds what ca-certificates' maintainer script would make.
+func bundle(content tree) {
+	var names []string
+	for name := range content {
+		if strings.HasPrefix(name, "usr/share/ca-certificates/") && strings.HasSuffix(name, ".crt") {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	var all bytes.Buffer
+	for _, name := range names {
+		all.Write(bytes.TrimSpace(content[name].content))
+		all.WriteByte('\n')
+	}
+	content.file("etc/ssl/certs/ca-certificates.crt", 0o644, all.Bytes())
+}
+
+// config is the image's configuration.
+func (r recipe) config(architecture, tag string, wanted []debianPackage) *v1.ConfigFile {
+	labels := map[string]string{
+		"org.opencontainers.image.title":       r.Title,
+		"org.opencontainers.image.description": r.Description,
+		"org.opencontainers.image.vendor":      "mNi Cloud",
+	}
+	if tag != DefaultTag {
+		labels["org.opencontainers.image.version"] = tag
+	}
+	if len(wanted) > 0 {
+		var list []string
+		for _, d := range wanted {
+			list = append(list, d.name+"="+d.version)
+		}
+		labels["jp.mnicloud.packages"] = strings.Join(list, " ")
+	}
+	return &v1.ConfigFile{
+		Architecture: architecture, OS: "linux", Created: v1.Time{Time: epoch},
+		Config: v1.Config{User: r.User, Env: []string{searchPath}, Entrypoint: r.Entrypoint, Cmd: r.Cmd, WorkingDir: "/", Labels: labels},
+	}
+}
