@@ -22,6 +22,10 @@ KUBE_LDFLAGS = -s -w $(foreach p,k8s.io/component-base/version k8s.io/client-go/
 # Rooms with an API: CRDs go to <room>/config/crd.
 API_ROOMS = network services/vpc services/ctr
 
+# One version of the eBPF compiler, so that the objects checked in can be proven fresh.
+CLANG ?= clang-14
+LLVM_STRIP ?= llvm-strip-14
+
 # Tests with this tag start a cloud or a root file system of their own; all others are unit tests.
 SYSTEM_TESTS = -tags e2e -count=1
 
@@ -97,7 +101,8 @@ generate: bin/tools/controller-gen ## Write generated code (deepcopy, CRDs, eBPF
 	  bin/tools/controller-gen object paths=./$$room/api/...; \
 	  rm -f $$room/config/crd/*.yaml; \
 	  bin/tools/controller-gen crd paths=./$$room/api/... output:crd:dir=$$room/config/crd; done
-	@$(GO) generate ./...
+	@BPF2GO_CC=$(CLANG) BPF2GO_STRIP=$(LLVM_STRIP) $(GO) generate ./...
+	@$(GO) run ./hack/apireference --out docs/reference $(addsuffix /config/crd,$(API_ROOMS))
 
 ##@ Check
 

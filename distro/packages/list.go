@@ -59,12 +59,12 @@ func Development() []Package {
 			Programs: []string{"gcc"},
 		},
 		{
-			Name: "clang-16", Reason: "compiles the eBPF programs; one pinned version, so that the objects checked in can be proven fresh",
-			Programs: []string{"clang-16"},
+			Name: "clang-14", Reason: "compiles the eBPF programs; one pinned version, so that the objects checked in can be proven fresh",
+			Programs: []string{"clang-14"},
 		},
 		{
-			Name: "llvm-16", Reason: "llvm-strip for the eBPF objects",
-			Programs: []string{"llvm-strip-16"},
+			Name: "llvm-14", Reason: "llvm-strip for the eBPF objects",
+			Programs: []string{"llvm-strip-14"},
 		},
 		{
 			Name: "libbpf-dev", Reason: "the eBPF helpers' C headers",

@@ -113,8 +113,8 @@ func TestCapabilitiesAreReadFromTheEffectiveSet(t *testing.T) {
 func TestControlGroupControllersAreFoundInBothVersions(t *testing.T) {
 	require.NoError(t, lackingControllers(strings.Fields("cpuset cpu io memory hugetlb pids rdma")))
 	require.ErrorContains(t, lackingControllers(strings.Fields("cpu pids")), "cpuset, memory")
-	legacy := legacyControllers("cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,nosuid,cpu,cpuacct 0 0\n" +
-		"cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw,nsdelegate 0 0\n" +
+	legacy := legacyControllers("cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,nosuid,cpu,cpuacct 0 0\n"+
+		"cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw,nsdelegate 0 0\n"+
 		"cgroup /sys/fs/cgroup/pids cgroup rw,pids 0 0\ncgroup /hidden cgroup rw,memory 0 0\n",
 		func(mountPoint string) bool { return mountPoint != "/hidden" })
 	require.ErrorContains(t, lackingControllers(legacy), "not available: memory")
