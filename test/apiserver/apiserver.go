@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"testing"
 
 	"k8s.io/client-go/rest"
@@ -16,10 +15,18 @@ import (
 // crdDirs are the folders of CRDs, from the repository's root.
 var crdDirs = []string{"network/config/crd", "services/vpc/config/crd", "services/ctr/config/crd"}
 
-// Root is the repository's root folder.
+// Root is the repository's root folder: the nearest one above the working directory, which is the test's package, with a go.mod.
 func Root() string {
-	_, file, _, _ := runtime.Caller(0)
-	return filepath.Join(filepath.Dir(file), "..", "..")
+	dir, err := os.Getwd()
+	if err != nil {
+		panic(err)
+	}
+	for ; dir != "/"; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+	}
+	panic("no go.mod above the working directory")
 }
 
 // Start runs an API server until the test ends and returns a configuration with every right. It fails the test when the

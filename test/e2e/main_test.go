@@ -6,10 +6,10 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"log"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +23,7 @@ import (
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 	ctrv1 "github.com/mnicloud/mnicloud/services/ctr/api/v1alpha1"
 	vpcv1 "github.com/mnicloud/mnicloud/services/vpc/api/v1alpha1"
+	"github.com/mnicloud/mnicloud/test/apiserver"
 )
 
 const (
@@ -35,52 +36,37 @@ const (
 )
 
 var (
-	binaries = filepath.Join(root(), "bin")
+	binaries = filepath.Join(apiserver.Root(), "bin")
 	// kube is a client with every right on the cloud.
 	kube       client.Client
 	kubeConfig *rest.Config
 )
 
-func root() string {
-	_, file, _, _ := runtime.Caller(0)
-	return filepath.Join(filepath.Dir(file), "..", "..")
-}
-
 func kubeconfigPath() string { return filepath.Join("/var/lib/mni", instance, "admin.kubeconfig") }
 
+// TestMain starts the cloud, runs the tests and resets the cloud.
 func TestMain(m *testing.M) {
-	os.Exit(run(m))
-}
-
-// run starts the cloud, runs the tests and resets the cloud.
-func run(m *testing.M) int {
 	ctx := context.Background()
 	if out, err := mni(ctx, "reset", "--yes"); err != nil { // what an interrupted run left
-		fmt.Fprintf(os.Stderr, "reset before the tests: %v\n%s\n", err, out)
-		return 1
+		log.Fatalf("reset before the tests: %v\n%s", err, out)
 	}
 	start := time.Now()
 	if out, err := mni(ctx, "up", "--nodes", "2"); err != nil {
-		fmt.Fprintf(os.Stderr, "mni up: %v\n%s\n", err, out)
-		return 1
+		log.Fatalf("mni up: %v\n%s", err, out)
 	}
-	fmt.Printf("mni up took %.1f s\n", time.Since(start).Seconds())
+	log.Printf("mni up took %.1f s", time.Since(start).Seconds())
 	if err := connect(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+		log.Fatal(err)
 	}
-	code := m.Run()
-	if code != 0 {
+	if code := m.Run(); code != 0 {
 		report(ctx)
 	}
 	if os.Getenv("MNI_E2E_KEEP") != "" {
-		return code
+		return
 	}
 	if out, err := mni(ctx, "reset", "--yes"); err != nil {
-		fmt.Fprintf(os.Stderr, "reset after the tests: %v\n%s\n", err, out)
-		return 1
+		log.Fatalf("reset after the tests: %v\n%s", err, out)
 	}
-	return code
 }
 
 // report prints what helps to understand a failed run, before the cloud is gone.
@@ -93,10 +79,10 @@ func report(ctx context.Context) {
 		{"get", "events", "-A", "--field-selector", "type=Warning"},
 	} {
 		out, _ := kubectl(ctx, args...)
-		fmt.Printf("--- kubectl %s\n%s\n", strings.Join(args, " "), out)
+		log.Printf("kubectl %s\n%s", strings.Join(args, " "), out)
 	}
 	out, _ := mni(ctx, "status")
-	fmt.Printf("--- mni status\n%s\n", out)
+	log.Printf("mni status\n%s", out)
 }
 
 // connect makes the clients of the cloud.

@@ -162,7 +162,7 @@ func TestOrdinaryPods(t *testing.T) {
 		outside := startOutside(t)
 		for _, from := range shells {
 			eventually(t, "the outside answers "+from.Name, func(ctx context.Context) error {
-				return answers("you are "+outsideGateway)(inPod(ctx, from, "wget", "-q", "-O", "-", "-T", "3", outside))
+				return answers("you are " + outsideGateway)(inPod(ctx, from, "wget", "-q", "-O", "-", "-T", "3", outside))
 			})
 		}
 	})
