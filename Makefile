@@ -11,6 +11,10 @@ INSTANCE ?= default
 # What `go test` gets in every target: `make test GOTESTFLAGS=-v`.
 GOTESTFLAGS ?=
 
+# One set of flags for builds, vet, lint and tools, so that each package is compiled once. Only the race detector needs cgo.
+export CGO_ENABLED := 0
+export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
+
 MODULE = github.com/mnicloud/mnicloud
 LDFLAGS = -s -w -X $(MODULE)/kit/version.version=$(VERSION)
 
@@ -69,18 +73,18 @@ kube:
 	@sum=$$(cat "$$(readlink -f bin/mni-kube).sum" 2>/dev/null || true); \
 	if [ ! -x bin/mni-kube ] || [ ! -x bin/mni-coredns ] || [ "$$sum" != "$(KUBE_SUM)" ]; then \
 	  echo "building the embedded Kubernetes $(KUBE_VERSION) (from nothing about 15 minutes on two cores)"; \
-	  (cd distro/kube && CGO_ENABLED=0 $(GO) build -trimpath -ldflags "$(KUBE_LDFLAGS)" -o ../../bin/ ./cmd/mni-kube ./cmd/mni-coredns); \
+	  (cd distro/kube && $(GO) build -ldflags "$(KUBE_LDFLAGS)" -o ../../bin/ ./cmd/mni-kube ./cmd/mni-coredns); \
 	  echo "$(KUBE_SUM)" > "$$(readlink -f bin/mni-kube).sum"; \
 	fi
 
 .PHONY: binaries
 binaries: go-check
-	@mkdir -p bin && if ls cmd/*/main.go >/dev/null 2>&1; then CGO_ENABLED=0 $(GO) build -trimpath -ldflags "$(LDFLAGS)" -o bin/ ./cmd/...; fi
+	@mkdir -p bin && if ls cmd/*/main.go >/dev/null 2>&1; then $(GO) build -ldflags "$(LDFLAGS)" -o bin/ ./cmd/...; fi
 
 # Programs of images carry no commit (-buildvcs=false), so that a commit that does not touch them changes no image.
 .PHONY: images
 images: install
-	@CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags "-s -w" -o bin/ ./distro/images/pause ./examples/whoami
+	@$(GO) build -buildvcs=false -ldflags "-s -w" -o bin/ ./distro/images/pause ./examples/whoami
 	@bin/mni image build --out build/images
 
 .PHONY: install
@@ -93,7 +97,7 @@ install-dev: binaries
 
 # Build tools come from tools/, a module of its own, at pinned versions.
 bin/tools/%: tools/go.mod tools/go.sum
-	@mkdir -p bin/tools && cd tools && CGO_ENABLED=0 $(GO) build -o ../$@ $$($(GO) list -f '{{.ImportPath}}' tool | grep '/$*$$')
+	@mkdir -p bin/tools && cd tools && $(GO) build -o ../$@ $$($(GO) list -f '{{.ImportPath}}' tool | grep '/$*$$')
 
 .PHONY: generate
 generate: bin/tools/controller-gen ## Write generated code (deepcopy, CRDs, eBPF objects, API reference) anew
@@ -126,7 +130,7 @@ test: ## Everything CI runs: build, generated code, lint, unit tests, a real two
 
 .PHONY: test-unit
 test-unit: ## Unit tests, with the race detector
-	@$(GO) test -race -p 2 -timeout 15m $(GOTESTFLAGS) ./...
+	@CGO_ENABLED=1 $(GO) test -race -p 2 -timeout 15m $(GOTESTFLAGS) ./...
 
 .PHONY: test-packages
 test-packages: ## The package step and the preflight in a bare Debian root
