@@ -1,0 +1,95 @@
+package desired
+
+import (
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+	"github.com/mnicloud/mnicloud/network/daemon/attachment"
+	"github.com/mnicloud/mnicloud/network/datapath"
+)
+
+// Attachment is an attachment of this node and the index of its host side.
+type Attachment struct {
+	attachment.Record
+	Ifindex int
+}
+
+// Input is everything that the maps depend on.
+type Input struct {
+	// Node is this node's name; empty on a member that is not a node.
+	Node string
+	// Address is this node's on the underlay.
+	Address netip.Addr
+	// Attachments of this node.
+	Attachments []Attachment
+	// ExtraHosts are members that are not nodes.
+	ExtraHosts []netip.Addr
+
+	Nodes      []corev1.Node
+	Subnets    []netv1.Subnet
+	Interfaces []netv1.NetworkInterface
+	Services   []corev1.Service
+	Slices     []discoveryv1.EndpointSlice
+}
+
+// State is what the maps should hold.
+type State struct {
+	Subnets   map[uint32]datapath.Subnet
+	NICs      map[uint32]datapath.NIC
+	Endpoints map[datapath.EndpointKey]datapath.Endpoint
+	Routes    map[datapath.RouteKey]datapath.Route
+	Members   map[netip.Addr]datapath.Member
+	Services  map[datapath.ServiceKey]datapath.Service
+}
+
+func newState() State {
+	return State{
+		Subnets:   map[uint32]datapath.Subnet{},
+		NICs:      map[uint32]datapath.NIC{},
+		Endpoints: map[datapath.EndpointKey]datapath.Endpoint{},
+		Routes:    map[datapath.RouteKey]datapath.Route{},
+		Members:   map[netip.Addr]datapath.Member{},
+		Services:  map[datapath.ServiceKey]datapath.Service{},
+	}
+}
+
+// Compute says what the maps of a node should hold. It knows of other VPCs only their infrastructure addresses.
+func Compute(in Input) State {
+	s := newState()
+	members := Members(in.Nodes, in.ExtraHosts)
+	s.addMembers(members, in.Address)
+
+	vpcs := map[uint32]bool{netv1.DefaultVPCID: true}
+	local := current(in.Attachments, in.Interfaces, in.Node)
+	for _, a := range local {
+		vpcs[a.Interface.VPCID] = true
+	}
+	addresses := map[string]netip.Addr{}
+	for _, m := range members {
+		addresses[m.Node] = m.Address
+	}
+	s.addRemote(in.Interfaces, vpcs, addresses, in.Node)
+	for _, a := range local {
+		s.merge(Local(a))
+	}
+	s.addSubnets(in.Subnets, vpcs)
+	s.addRoutes(local)
+	s.addServices(in.Services, in.Slices, in.Node)
+	return s
+}
+
+// merge adds the entries of another state; they win.
+func (s *State) merge(other State) {
+	for k, v := range other.Subnets {
+		s.Subnets[k] = v
+	}
+	for k, v := range other.NICs {
+		s.NICs[k] = v
+	}
+	for k, v := range other.Endpoints {
+		s.Endpoints[k] = v
+	}
+}
