@@ -28,7 +28,9 @@ type server struct {
 	// ready is nil while Pods can be attached, otherwise it says why not.
 	ready func() error
 	mtu   func() int
-	log   *slog.Logger
+	// observe is told how long each command took, and how it ended.
+	observe func(command string, took time.Duration, err error)
+	log     *slog.Logger
 }
 
 // listen makes the socket, for root only. A socket that a dead daemon left is replaced; connections wait until serve.
@@ -98,7 +100,9 @@ func (s *server) handle(ctx context.Context, conn net.Conn) error {
 	if err == nil && result != nil {
 		response.Result, err = json.Marshal(result)
 	}
-	log := s.log.With("command", request.Command, "container", request.ContainerID, "took", time.Since(started))
+	took := time.Since(started)
+	s.observe(string(request.Command), took, err)
+	log := s.log.With("command", request.Command, "container", request.ContainerID, "took", took)
 	if err != nil {
 		var cniError *cnitypes.Error
 		if !errors.As(err, &cniError) {

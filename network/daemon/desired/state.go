@@ -93,3 +93,29 @@ func (s *State) merge(other State) {
 		s.Endpoints[k] = v
 	}
 }
+
+// Of selects what an attachment needs at once. When its VPC is new to the node that is everything of the VPC, otherwise the
+// attachment's own entries.
+func (s State) Of(a Attachment, newVPC bool) State {
+	part := newState()
+	own := Local(a)
+	for vni, subnet := range s.Subnets {
+		if subnet.VPCID == a.Interface.VPCID {
+			part.Subnets[vni] = subnet
+		}
+	}
+	for key, route := range s.Routes {
+		if key.VNI == a.Interface.VNI {
+			part.Routes[key] = route
+		}
+	}
+	for key, endpoint := range s.Endpoints {
+		if _, mine := own.Endpoints[key]; mine || newVPC && endpoint.VPCID == a.Interface.VPCID {
+			part.Endpoints[key] = endpoint
+		}
+	}
+	if nic, ok := s.NICs[uint32(a.Ifindex)]; ok {
+		part.NICs[uint32(a.Ifindex)] = nic
+	}
+	return part
+}

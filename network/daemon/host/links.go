@@ -54,8 +54,26 @@ type Links struct {
 	MTU int
 }
 
-// Name of a link of ours.
 func (c Config) name(role string) string { return c.LinkPrefix + role }
+
+// Names are the uplink's name and those of the links that Ensure makes.
+func (c Config) Names() []string { return []string{c.Uplink, c.name("h0"), c.name("h1"), c.name("vx")} }
+
+// Remove deletes the links that Ensure made, and with them their routes. What is not there is a success.
+func Remove(linkPrefix string) error {
+	var errs []error
+	for _, role := range []string{"h0", "vx"} {
+		link, err := netlink.LinkByName(linkPrefix + role)
+		if isNotFound(err) {
+			continue
+		}
+		if err == nil {
+			err = netlink.LinkDel(link)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
 
 // Ensure makes the namespace as Config says and returns its links.
 func Ensure(c Config) (*Links, error) {

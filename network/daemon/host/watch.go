@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -10,8 +11,10 @@ import (
 
 // Events are what happens to the namespace's links.
 type Events struct {
-	// Changed is called when a link that is not a container's may have another MTU or state, or an address has come or gone.
+	// Changed is called when a link of these names may have another MTU or state or be gone, or an address has come or gone.
 	Changed func()
+	// Names of the links that Changed is about.
+	Names []string
 	// Deleted is called with the name of a link that is gone.
 	Deleted func(name string)
 }
@@ -39,10 +42,11 @@ func Watch(ctx context.Context, events Events) error {
 			if !ok {
 				return context.Cause(ctx)
 			}
-			if update.Header.Type == unix.RTM_DELLINK {
-				events.Deleted(update.Attrs().Name)
-			} else {
+			name := update.Attrs().Name
+			if slices.Contains(events.Names, name) {
 				events.Changed()
+			} else if update.Header.Type == unix.RTM_DELLINK {
+				events.Deleted(name)
 			}
 		case _, ok := <-addresses:
 			if !ok {

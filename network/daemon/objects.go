@@ -1,0 +1,209 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+	"github.com/mnicloud/mnicloud/network/daemon/desired"
+)
+
+// podIndex finds NetworkInterfaces by the UID of the Pod that holds them, and by its namespace and name.
+const podIndex = "pod"
+
+// objects are the API objects that a node's network depends on, kept up to date by watches.
+type objects struct {
+	cache cache.Cache
+	// onChange is called after any of them has changed.
+	onChange func()
+
+	mu      sync.Mutex
+	changed chan struct{} // closed at the next change
+}
+
+// kinds of objects, and how little is kept of each.
+var kinds = []struct {
+	object     client.Object
+	kind       string
+	namespaced bool
+	strip      func(any)
+}{
+	{&corev1.Node{}, "Node", false, stripNode},
+	{&corev1.Service{}, "Service", true, func(any) {}},
+	{&discoveryv1.EndpointSlice{}, "EndpointSlice", true, stripSlice},
+	{&netv1.Subnet{}, "Subnet", false, func(any) {}},
+	{&netv1.NetworkInterface{}, "NetworkInterface", false, func(any) {}},
+}
+
+func newObjects(config *rest.Config, onChange func()) (*objects, error) {
+	scheme := runtime.NewScheme()
+	utilruntime.Must(corev1.AddToScheme(scheme))
+	utilruntime.Must(discoveryv1.AddToScheme(scheme))
+	utilruntime.Must(netv1.AddToScheme(scheme))
+	// A fixed mapping of kinds: the daemon asks the API server for nothing it does not watch.
+	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion, netv1.GroupVersion})
+	options := cache.Options{Scheme: scheme, Mapper: mapper, ByObject: map[client.Object]cache.ByObject{}}
+	for _, k := range kinds {
+		gvks, _, err := scheme.ObjectKinds(k.object)
+		if err != nil {
+			return nil, err
+		}
+		scope := meta.RESTScopeRoot
+		if k.namespaced {
+			scope = meta.RESTScopeNamespace
+		}
+		mapper.Add(gvks[0], scope)
+		options.ByObject[k.object] = cache.ByObject{Transform: func(o any) (any, error) {
+			if object, ok := o.(client.Object); ok {
+				object.SetManagedFields(nil)
+				object.SetAnnotations(nil)
+				k.strip(o)
+			}
+			return o, nil
+		}}
+	}
+	c, err := cache.New(config, options)
+	if err != nil {
+		return nil, fmt.Errorf("cache of API objects: %w", err)
+	}
+	return &objects{cache: c, onChange: onChange, changed: make(chan struct{})}, nil
+}
+
+func stripNode(o any) {
+	if node, ok := o.(*corev1.Node); ok {
+		node.Labels, node.Spec = nil, corev1.NodeSpec{}
+		node.Status = corev1.NodeStatus{Addresses: node.Status.Addresses}
+	}
+}
+
+func stripSlice(o any) {
+	if slice, ok := o.(*discoveryv1.EndpointSlice); ok {
+		for i := range slice.Endpoints {
+			e := &slice.Endpoints[i]
+			*e = discoveryv1.Endpoint{Addresses: e.Addresses, Conditions: e.Conditions, NodeName: e.NodeName}
+		}
+	}
+}
+
+// start watches until ctx ends and returns once everything has been seen. It waits for an API server that is not there yet.
+func (o *objects) start(ctx context.Context) error {
+	if err := o.cache.IndexField(ctx, &netv1.NetworkInterface{}, podIndex, func(object client.Object) []string {
+		nic, ok := object.(*netv1.NetworkInterface)
+		if !ok || nic.Spec.Pod == nil {
+			return nil
+		}
+		return []string{string(nic.Spec.Pod.UID), nic.Spec.Pod.Namespace + "/" + nic.Spec.Pod.Name}
+	}); err != nil {
+		return err
+	}
+	for _, k := range kinds {
+		informer, err := o.cache.GetInformer(ctx, k.object, cache.BlockUntilSynced(false))
+		if err != nil {
+			return fmt.Errorf("watch of %ss: %w", k.kind, err)
+		}
+		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+			AddFunc:    func(any) { o.notify() },
+			UpdateFunc: func(any, any) { o.notify() },
+			DeleteFunc: func(any) { o.notify() },
+		}); err != nil {
+			return fmt.Errorf("watch of %ss: %w", k.kind, err)
+		}
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- o.cache.Start(ctx) }()
+	if !o.cache.WaitForCacheSync(ctx) {
+		select {
+		case err := <-failed:
+			return fmt.Errorf("cache of API objects: %w", err)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// awaitAPI returns when the API server serves the network's kinds. A watch that starts earlier would back off for long.
+func awaitAPI(ctx context.Context, config *rest.Config) error {
+	httpClient, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return err
+	}
+	url, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return err
+	}
+	url = url.JoinPath("apis", netv1.GroupVersion.Group, netv1.GroupVersion.Version)
+	return wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url.String(), nil)
+		if err != nil {
+			return false, err
+		}
+		response, err := httpClient.Do(request)
+		if err != nil {
+			return false, nil
+		}
+		defer response.Body.Close()
+		return response.StatusCode == http.StatusOK, nil
+	})
+}
+
+func (o *objects) notify() {
+	o.mu.Lock()
+	close(o.changed)
+	o.changed = make(chan struct{})
+	o.mu.Unlock()
+	o.onChange()
+}
+
+// next is closed at the next change.
+func (o *objects) next() <-chan struct{} {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.changed
+}
+
+// input reads everything the maps depend on. What it returns is shared with the cache: read only.
+func (o *objects) input(ctx context.Context) (desired.Input, error) {
+	var nodes corev1.NodeList
+	var subnets netv1.SubnetList
+	var interfaces netv1.NetworkInterfaceList
+	var services corev1.ServiceList
+	var slices discoveryv1.EndpointSliceList
+	for _, list := range []client.ObjectList{&nodes, &subnets, &interfaces, &services, &slices} {
+		if err := o.cache.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+			return desired.Input{}, fmt.Errorf("read the cache of API objects: %w", err)
+		}
+	}
+	return desired.Input{
+		Nodes: nodes.Items, Subnets: subnets.Items, Interfaces: interfaces.Items, Services: services.Items, Slices: slices.Items,
+	}, nil
+}
+
+// readyCondition is the condition of an object that sums it up.
+func readyCondition(conditions []metav1.Condition, conditionType string) (bool, string) {
+	c := meta.FindStatusCondition(conditions, conditionType)
+	switch {
+	case c == nil:
+		return false, "nothing has been allocated yet"
+	case c.Status == metav1.ConditionTrue:
+		return true, ""
+	default:
+		return false, fmt.Sprintf("%s: %s", c.Reason, c.Message)
+	}
+}

@@ -1,0 +1,107 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"time"
+
+	"github.com/mnicloud/mnicloud/network/daemon/host"
+)
+
+// Options configure a daemon.
+type Options struct {
+	// Kubeconfig is the path of the API server's client configuration.
+	Kubeconfig string
+	// NodeName is the node's name in Kubernetes.
+	NodeName string
+	// NodeAddress is the node's address on the underlay until its Node object says another.
+	NodeAddress netip.Addr
+	// Uplink is the name of the link to the underlay.
+	Uplink string
+	// VXLANPort is the UDP port of the tunnels, the same on all members.
+	VXLANPort uint16
+	// ServiceCIDR is the range of Services' addresses, InfrastructureCIDR that of Pods'.
+	ServiceCIDR, InfrastructureCIDR netip.Prefix
+	// PinPath is a folder on a BPF file system for this node's maps and links.
+	PinPath string
+	// Socket is where the plugin finds the daemon, QueueDir where it leaves what it could not say.
+	Socket, QueueDir string
+	// StateDir keeps the records of attachments. Default: "attachments" beside QueueDir.
+	StateDir string
+	// CNIConf is the network configuration list to write once Pods can be attached; none when empty.
+	CNIConf string
+	// ExtraHosts are members that are not nodes.
+	ExtraHosts []netip.Addr
+	// HostOnly is for such a member: no Pods, no plugin, and Services are reached through the datapath.
+	HostOnly bool
+	// LinkPrefix begins the names of the host's links.
+	LinkPrefix string
+	// MetricsAddress is where /metrics, /healthz and /readyz are served; nowhere when empty.
+	MetricsAddress string
+	// AddDeadline bounds an ADD's wait for its interface. The default is shorter than what the plugin and kubelet wait, so that
+	// the reason reaches the Pod's events.
+	AddDeadline time.Duration
+	// ForceClsact attaches with clsact filters even where the kernel has tcx.
+	ForceClsact bool
+}
+
+// addDeadline is the default of Options.AddDeadline.
+const addDeadline = 20 * time.Second
+
+// maxLinkPrefix leaves room for the roles' names, within IFNAMSIZ.
+const maxLinkPrefix = 13
+
+// complete fills defaults in and says what is missing or wrong.
+func (o *Options) complete() error {
+	if o.StateDir == "" && o.QueueDir != "" {
+		o.StateDir = filepath.Join(filepath.Dir(filepath.Clean(o.QueueDir)), "attachments")
+	}
+	if o.AddDeadline == 0 {
+		o.AddDeadline = addDeadline
+	}
+	if o.LinkPrefix == "" {
+		o.LinkPrefix = "mni"
+	}
+	var errs []error
+	require := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	require(o.Kubeconfig != "", "--kubeconfig is missing")
+	require(o.Uplink != "", "--uplink is missing: name the link to the underlay")
+	require(o.PinPath != "", "--pin-path is missing: name a folder on a BPF file system")
+	require(o.NodeAddress.Is4(), "--node-address must be the IPv4 address of this host on the underlay")
+	require(o.VXLANPort != 0, "--vxlan-port must not be 0")
+	require(o.ServiceCIDR.IsValid() && o.ServiceCIDR.Addr().Is4(), "--service-cidr must be an IPv4 range")
+	require(o.InfrastructureCIDR.IsValid() && o.InfrastructureCIDR.Addr().Is4(), "--infrastructure-cidr must be an IPv4 range")
+	require(len(o.LinkPrefix) <= maxLinkPrefix, "--link-prefix %q is longer than %d characters", o.LinkPrefix, maxLinkPrefix)
+	if !o.HostOnly {
+		require(o.NodeName != "", "--node-name is missing (or say --host-only)")
+		require(o.Socket != "", "--socket is missing (or say --host-only)")
+		require(o.QueueDir != "", "--queue-dir is missing (or say --host-only)")
+	}
+	return errors.Join(errs...)
+}
+
+// host is what the namespace should have when the node has this address.
+func (o *Options) host(address netip.Addr) host.Config {
+	c := host.Config{
+		LinkPrefix: o.LinkPrefix, Uplink: o.Uplink, Address: address,
+		Infrastructure: o.InfrastructureCIDR, VXLANPort: o.VXLANPort, Forward: !o.HostOnly,
+	}
+	if o.HostOnly {
+		c.Services = o.ServiceCIDR
+	}
+	return c
+}
+
+// masquerade is the node's nftables table.
+func (o *Options) masquerade() host.Masquerade {
+	return host.Masquerade{Table: Table(o.LinkPrefix), Uplink: o.Uplink, Infrastructure: o.InfrastructureCIDR}
+}
+
+// Table is the name of the nftables table of the daemon with this link prefix.
+func Table(linkPrefix string) string { return linkPrefix + "-netd" }
