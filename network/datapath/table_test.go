@@ -31,6 +31,7 @@ func testConfig(pinPath string) Config {
 		HostMAC:            MAC{2, 0, 0, 0, 0, 1},
 		HostPeerIfindex:    102,
 		VXLANIfindex:       103,
+		ConntrackEntries:   1024,
 	}
 }
 

@@ -1,0 +1,176 @@
+package datapath
+
+import (
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/stretchr/testify/require"
+	"github.com/vishvananda/netlink"
+
+	"github.com/mnicloud/mnicloud/network/datapath/testnet"
+)
+
+// https://github.com/cilium/cilium/issues/13015: an upgrade cut traffic for seconds.
+func TestARestartLosesNoPacket(t *testing.T) {
+	eachMode(t, func(t *testing.T, r *reality) {
+		require.NoError(t, r.nodes[0].Services.Set(ServiceKey{1, addr("198.19.0.10"), 80, UDP}, Service{Backends: []Backend{{addr("198.18.0.12"), 8080}}}))
+		streams := map[string]*testnet.Stream{
+			"same node":        r.web1.Stream("198.18.0.13:8080"),
+			"across nodes":     r.a1.Stream("10.0.1.12:8080"),
+			"Service":          r.web1.Stream("198.19.0.10:80"),
+			"host across node": r.nodes[0].Stream("198.18.0.12:8080"),
+		}
+		for range 10 {
+			r.load()
+			r.attach()
+		}
+		for name, stream := range streams {
+			require.NoError(t, stream.Stop(), name)
+		}
+	})
+}
+
+func TestTrafficFlowsWhileNoProcessRuns(t *testing.T) {
+	eachMode(t, func(t *testing.T, r *reality) {
+		for _, n := range r.nodes {
+			require.NoError(t, n.Close())
+			n.Datapath = nil
+		}
+		r.answers(r.a1.Namespace, "10.0.1.12:8080", "a2", "10.0.1.11")
+		r.answers(r.nodes[0].Namespace, "198.18.0.12:8080", "web2", "192.0.2.1")
+		r.load()
+		nics, err := r.nodes[0].NICs.List()
+		require.NoError(t, err)
+		require.Len(t, nics, 5, "the maps' content is kept")
+	})
+}
+
+func TestTheOtherModeTakesOverAndLeavesNothing(t *testing.T) {
+	eachMode(t, func(t *testing.T, r *reality) {
+		for i := range r.config {
+			r.config[i].ForceClsact = !r.clsact
+		}
+		r.load()
+		r.attach()
+		r.answers(r.a1.Namespace, "10.0.1.12:8080", "a2", "10.0.1.11")
+		n := r.nodes[0]
+		filters, err := n.Links().FilterList(r.a1.HostLink, netlink.HANDLE_MIN_INGRESS)
+		pins, readErr := os.ReadDir(linksDir(n.config.PinPath))
+		require.NoError(t, readErr)
+		if r.clsact { // tcx took over
+			require.True(t, err != nil || len(filters) == 0, "%v", filters)
+			require.Len(t, pins, 2+5)
+		} else {
+			require.NoError(t, err)
+			require.Len(t, filters, 1)
+			require.Empty(t, pins)
+		}
+	})
+}
+
+func TestAReplacedProgramIsTheOnlyOne(t *testing.T) {
+	eachMode(t, func(t *testing.T, r *reality) {
+		n := r.nodes[0]
+		r.load()
+		r.attach()
+		want, err := n.program(bpfProgPodEgress).Info()
+		require.NoError(t, err)
+		id, _ := want.ID()
+		if r.clsact {
+			filters, err := n.Links().FilterList(r.a1.HostLink, netlink.HANDLE_MIN_INGRESS)
+			require.NoError(t, err)
+			require.Len(t, filters, 1)
+			require.EqualValues(t, id, filters[0].(*netlink.BpfFilter).Id)
+			return
+		}
+		var attached *link.QueryResult
+		require.NoError(t, n.Do(func() error {
+			attached, err = link.QueryPrograms(link.QueryOptions{Target: r.a1.ifindex(), Attach: ebpf.AttachTCXIngress})
+			return err
+		}))
+		require.Len(t, attached.Programs, 1)
+		require.Equal(t, id, attached.Programs[0].ID)
+	})
+}
+
+func TestDetachingIsRepeatableAndForgetsTheCounters(t *testing.T) {
+	eachMode(t, func(t *testing.T, r *reality) {
+		n := r.nodes[0]
+		r.silence(r.a1.Namespace, "10.0.1.99:8080")
+		require.NotZero(t, r.dropped(r.a1, bpfDropReasonDROP_NO_ENDPOINT))
+		for range 2 {
+			require.NoError(t, n.Do(func() error { return n.DetachPod(r.a1.ifindex()) }))
+		}
+		require.Zero(t, r.dropped(r.a1, bpfDropReasonDROP_NO_ENDPOINT))
+		r.silence(r.a1.Namespace, "10.0.1.12:8080")
+		require.NoError(t, n.Do(func() error { return n.AttachPod(r.a1.ifindex()) }))
+		r.answers(r.a1.Namespace, "10.0.1.12:8080", "a2", "10.0.1.11")
+		require.NoError(t, n.Links().LinkDel(r.a1.HostLink))
+		require.NoError(t, n.Do(func() error { return n.DetachPod(r.a1.ifindex()) }))
+	})
+}
+
+func TestPinsOfDeadLinksAreCollected(t *testing.T) {
+	r := newReality(t, false)
+	n := r.nodes[0]
+	removed, err := n.CollectLinks()
+	require.NoError(t, err)
+	require.Zero(t, removed)
+	require.NoError(t, n.Links().LinkDel(r.a1.HostLink))
+	removed, err = n.CollectLinks()
+	require.NoError(t, err)
+	require.Equal(t, 1, removed)
+	// The interface's number may come back as another's.
+	require.NoError(t, n.Links().LinkDel(r.a3.HostLink))
+	reused := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "reused", Index: r.a3.ifindex()}}
+	require.NoError(t, n.Links().LinkAdd(reused))
+	require.NoError(t, n.Do(func() error { return n.AttachPod(r.a3.ifindex()) }))
+	removed, err = n.CollectLinks()
+	require.NoError(t, err)
+	require.Zero(t, removed)
+}
+
+func TestRemoveLeavesNothing(t *testing.T) {
+	r := newReality(t, false)
+	n := r.nodes[0]
+	require.NoError(t, n.Close())
+	require.NoError(t, Remove(n.config.PinPath))
+	_, err := os.Stat(n.config.PinPath)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	require.NoError(t, Remove(n.config.PinPath))
+	require.Eventually(t, func() bool {
+		var attached *link.QueryResult
+		err := n.Do(func() (err error) {
+			attached, err = link.QueryPrograms(link.QueryOptions{Target: r.a1.ifindex(), Attach: ebpf.AttachTCXIngress})
+			return err
+		})
+		return err == nil && len(attached.Programs) == 0
+	}, testnet.Timeout, time.Millisecond)
+	n.Datapath = nil
+}
+
+func TestAMapOfAnotherLayoutIsReplaced(t *testing.T) {
+	pins := bpffs(t)
+	config := testConfig(pins)
+	first := mustLoad(t, config)
+	require.NoError(t, first.Members.Set(addr("192.0.2.1"), Member{}))
+	config.ConntrackEntries = 4096
+	second := mustLoad(t, config)
+	require.EqualValues(t, 4096, second.Conntrack.m.MaxEntries())
+	_, kept, err := second.Members.Get(addr("192.0.2.1"))
+	require.NoError(t, err)
+	require.True(t, kept, "the other maps are as they were")
+}
+
+func TestAPinPathThatIsNoBPFFSIsExplained(t *testing.T) {
+	_, err := Load(testConfig(t.TempDir()))
+	require.ErrorContains(t, err, "bpffs")
+	config := testConfig("/proc/nowhere")
+	_, err = Load(config)
+	require.Error(t, err)
+	require.False(t, errors.Is(err, os.ErrPermission))
+}
