@@ -46,22 +46,36 @@ func (r *bootstrapReconciler) setup(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// Reconcile makes what is missing of the default network.
+// Reconcile makes what is missing of the default network. While the default VPC is being deleted it makes no Subnet in it:
+// the VPC would wait for that for ever.
 func (r *bootstrapReconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-	for _, object := range []client.Object{
-		&netv1.VPC{ObjectMeta: metav1.ObjectMeta{Name: netv1.DefaultVPC}},
-		&netv1.Subnet{
-			ObjectMeta: metav1.ObjectMeta{Name: netv1.DefaultSubnet},
-			Spec:       netv1.SubnetSpec{VPC: netv1.DefaultVPC, CIDR: r.config.InfrastructureCIDR.String()},
-		},
-	} {
-		err := r.client.Get(ctx, client.ObjectKeyFromObject(object), object)
-		if apierrors.IsNotFound(err) {
-			err = r.client.Create(ctx, object)
-		}
-		if err != nil && !apierrors.IsAlreadyExists(err) {
-			return reconcile.Result{}, fmt.Errorf("make the default %T: %w", object, err)
-		}
+	vpc := &netv1.VPC{ObjectMeta: metav1.ObjectMeta{Name: netv1.DefaultVPC}}
+	if err := r.ensure(ctx, vpc); err != nil {
+		return reconcile.Result{}, err
 	}
-	return reconcile.Result{}, nil
+	subnet := &netv1.Subnet{
+		ObjectMeta: metav1.ObjectMeta{Name: netv1.DefaultSubnet},
+		Spec:       netv1.SubnetSpec{VPC: netv1.DefaultVPC, CIDR: r.config.InfrastructureCIDR.String()},
+	}
+	if vpc.DeletionTimestamp.IsZero() {
+		return reconcile.Result{}, r.ensure(ctx, subnet)
+	}
+	err := r.client.Get(ctx, client.ObjectKeyFromObject(subnet), subnet)
+	if err == nil && subnet.DeletionTimestamp.IsZero() && standingOf(subnet) == newcomer {
+		// Made when the VPC's deletion was not known yet.
+		err = r.client.Delete(ctx, subnet, exactly(subnet))
+	}
+	return settle(reconcile.Result{}, client.IgnoreNotFound(err))
+}
+
+// ensure reads the object, or makes it.
+func (r *bootstrapReconciler) ensure(ctx context.Context, object client.Object) error {
+	err := r.client.Get(ctx, client.ObjectKeyFromObject(object), object)
+	if apierrors.IsNotFound(err) {
+		err = r.client.Create(ctx, object)
+	}
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("make the default %T: %w", object, err)
+	}
+	return nil
 }

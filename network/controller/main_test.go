@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,15 +28,9 @@ import (
 	"github.com/mnicloud/mnicloud/test/apiserver"
 )
 
-// server is the API server that all tests of the package share.
-var server *rest.Config
-
 func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard())
-	os.Exit(apiserver.Main(m, func(c *rest.Config) {
-		server = c
-		server.QPS = -1
-	}))
+	os.Exit(apiserver.Main(m))
 }
 
 // patience bounds each wait for a condition.
@@ -58,12 +51,13 @@ func testScheme() *runtime.Scheme {
 type world struct {
 	t *testing.T
 	client.Client
-	ctx context.Context
-	now func() time.Time
+	server *rest.Config
+	ctx    context.Context
+	now    func() time.Time
+	config Config
 	// wrap, when set, stands between the controllers and the API server.
 	wrap func(client.Client) client.Client
 	stop func()
-	n    atomic.Int64
 }
 
 // newWorld makes an empty world and starts the controllers. When the test ends everything is asked to go at once, and the
@@ -81,9 +75,11 @@ func newWorld(t *testing.T) *world {
 // idleWorld is a world without controllers yet.
 func idleWorld(t *testing.T) *world {
 	t.Helper()
+	server := apiserver.Shared(t)
+	server.QPS = -1
 	c, err := client.New(server, client.Options{Scheme: testScheme()})
 	require.NoError(t, err)
-	w := &world{t: t, Client: c, ctx: context.Background(), now: time.Now}
+	w := &world{t: t, server: server, Client: c, ctx: context.Background(), now: time.Now, config: testConfig()}
 	t.Cleanup(w.clear)
 	return w
 }
@@ -91,7 +87,7 @@ func idleWorld(t *testing.T) *world {
 // start starts the controllers.
 func (w *world) start() {
 	w.t.Helper()
-	mgr, err := ctrl.NewManager(server, ctrl.Options{
+	mgr, err := ctrl.NewManager(w.server, ctrl.Options{
 		Scheme:     testScheme(),
 		Metrics:    metricsserver.Options{BindAddress: "0"},
 		Cache:      cache.Options{ByObject: CacheByObject()},
@@ -102,7 +98,7 @@ func (w *world) start() {
 	if w.wrap != nil {
 		c = w.wrap(c)
 	}
-	require.NoError(w.t, setup(mgr, testConfig(), c, w.now))
+	require.NoError(w.t, setup(mgr, w.config, c, w.now))
 	ctx, cancel := context.WithCancel(w.ctx)
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(ctx) }()
@@ -404,4 +400,3 @@ func newPod(namespace, name string, annotations ...string) *corev1.Pod {
 }
 
 func ptr[T any](v T) *T { return &v }
-

@@ -3,9 +3,11 @@
 package apiserver
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"k8s.io/client-go/rest"
@@ -45,33 +47,46 @@ func Start(t testing.TB) *rest.Config {
 	return config
 }
 
-// Main is for TestMain: it runs the package's tests with one API server for all of them, whose configuration it hands to
-// use first, and returns the exit code.
-func Main(m *testing.M, use func(*rest.Config)) (code int) {
-	assets, err := os.MkdirTemp("", "apiserver")
-	if err != nil {
-		return failed(err)
-	}
-	defer func() {
-		if err := os.RemoveAll(assets); err != nil {
-			code = failed(err)
-		}
-	}()
-	config, stop, err := start(assets)
-	if err != nil {
-		return failed(err)
-	}
-	use(config)
-	code = m.Run()
-	if err := stop(); err != nil {
-		return failed(fmt.Errorf("stop the API server: %w", err))
-	}
-	return code
+// shared is the API server of a package whose TestMain calls Main.
+var shared struct {
+	once   sync.Once
+	assets string
+	config *rest.Config
+	stop   func() error
+	err    error
 }
 
-func failed(err error) int {
-	fmt.Fprintln(os.Stderr, err)
-	return 1
+// Shared returns the configuration of the API server that all tests of the package share; the first caller starts it. The
+// package's TestMain must call Main, which stops it.
+func Shared(t testing.TB) *rest.Config {
+	t.Helper()
+	shared.once.Do(func() {
+		if shared.assets, shared.err = os.MkdirTemp("", "apiserver"); shared.err == nil {
+			shared.config, shared.stop, shared.err = start(shared.assets)
+		}
+	})
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	return rest.CopyConfig(shared.config)
+}
+
+// Main is for TestMain: it runs the package's tests, stops the API server they shared if any of them used it, and returns
+// the exit code.
+func Main(m *testing.M) int {
+	code := m.Run()
+	var err error
+	if shared.stop != nil {
+		err = shared.stop()
+	}
+	if shared.assets != "" {
+		err = errors.Join(err, os.RemoveAll(shared.assets))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "stop the API server:", err)
+		return 1
+	}
+	return code
 }
 
 // start runs an API server whose binaries are linked into the folder assets.
