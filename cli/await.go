@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
-	"k8s.io/kubectl/pkg/util/term"
 )
 
 // awaiting waits for several objects at a time.
@@ -35,7 +34,7 @@ type awaiting struct {
 
 // progress is where progress is shown: standard error, when people look at it.
 func (c *connection) progress() io.Writer {
-	if term.IsTerminal(c.streams.ErrOut) {
+	if c.watched {
 		return c.streams.ErrOut
 	}
 	return nil

@@ -19,9 +19,9 @@ import (
 	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	cmdutil "k8s.io/kubectl/pkg/cmd/util"
-
 	"k8s.io/klog/v2"
+	cmdutil "k8s.io/kubectl/pkg/cmd/util"
+	"k8s.io/kubectl/pkg/util/term"
 )
 
 const (
@@ -43,6 +43,8 @@ type connection struct {
 	streams   genericiooptions.IOStreams
 	userAgent string
 	stateDir  string
+	// watched tells whether people look at standard error.
+	watched bool
 
 	// flags holds --instance and --kubeconfig to see whether they were given.
 	flags      *cobra.Command
@@ -58,9 +60,12 @@ type connection struct {
 
 var _ genericclioptions.RESTClientGetter = &connection{}
 
+// tenantsFlags are the root's flags that only tenants' commands heed.
+var tenantsFlags = []string{"kubeconfig", "context", "namespace"}
+
 // newConnection adds the flags that choose a cloud and a namespace to the root command.
 func newConnection(root *cobra.Command, version, stateDir string, streams genericiooptions.IOStreams) *connection {
-	c := &connection{streams: streams, userAgent: "mni/" + version, stateDir: stateDir, flags: root}
+	c := &connection{streams: streams, userAgent: "mni/" + version, stateDir: stateDir, watched: term.IsTerminal(streams.ErrOut), flags: root}
 	flags := root.PersistentFlags()
 	flags.StringVar(&c.instance, "instance", defaultInstance, "the cloud on this machine to use (environment: MNI_INSTANCE)")
 	flags.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file of the cloud to use (environment: KUBECONFIG)")

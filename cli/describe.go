@@ -1,7 +1,6 @@
 package cli
 
 import (
-
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/cli-runtime/pkg/resource"
@@ -66,4 +65,3 @@ func (c *connection) describer(mapping *meta.RESTMapping) (describe.ResourceDesc
 	}
 	return &resourceDescriber{mapping: mapping, dynamic: dynamicClient, events: kubernetesClient.CoreV1()}, nil
 }
-

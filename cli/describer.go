@@ -73,7 +73,9 @@ func (d *resourceDescriber) eventsOf(ctx context.Context, o *unstructured.Unstru
 // printResource prints what was declared and how it is.
 func printResource(out io.Writer, o *unstructured.Unstructured, now time.Time) error {
 	w := printers.GetNewTabWriter(out)
-	row := func(title, format string, args ...any) { fmt.Fprintf(w, "%s:\t%s\n", title, fmt.Sprintf(format, args...)) }
+	row := func(title, format string, args ...any) {
+		fmt.Fprintf(w, "%s:\t%s\n", title, fmt.Sprintf(format, args...))
+	}
 	row("Name", "%s", o.GetName())
 	if o.GetNamespace() != "" {
 		row("Namespace", "%s", o.GetNamespace())

@@ -41,7 +41,12 @@ type document struct {
 
 // at says where a field of the document is: "web.yaml:7 (document 2)". An empty field means the document.
 func (d *document) at(field string) string {
-	place := fmt.Sprintf("%s:%d", d.source, d.line+lineOfField(d.text, joinPath(d.path, field))-1)
+	return d.atLine(lineOfField(d.text, joinPath(d.path, field)))
+}
+
+// atLine says where a line of the document's text is.
+func (d *document) atLine(line int) string {
+	place := fmt.Sprintf("%s:%d", d.source, d.line+line-1)
 	if d.several {
 		place += fmt.Sprintf(" (document %d)", d.number)
 	}
@@ -192,17 +197,18 @@ func splitJSON(text []byte) []*document {
 	}
 }
 
-var yamlLine = regexp.MustCompile(`line (\d+)`)
+var yamlError = regexp.MustCompile(`(?s)line (\d+): (.*)`)
 
 // parse decodes the document; a List becomes its items.
 func (d *document) parse() ([]*document, error) {
 	raw, err := yaml.YAMLToJSONStrict(d.text)
 	if err != nil {
-		message := yamlLine.ReplaceAllStringFunc(err.Error(), func(s string) string {
-			n, _ := strconv.Atoi(s[len("line "):])
-			return fmt.Sprintf("line %d", d.line+n-1)
-		})
-		return nil, d.errorf("", "%s", strings.TrimPrefix(message, "yaml: "))
+		line, message := 1, err.Error()
+		if m := yamlError.FindStringSubmatch(message); m != nil {
+			line, _ = strconv.Atoi(m[1])
+			message = m[2]
+		}
+		return nil, fmt.Errorf("%s: invalid YAML: %s", d.atLine(line), message)
 	}
 	var content map[string]any
 	if err := utiljson.Unmarshal(raw, &content); err != nil {

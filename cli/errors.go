@@ -117,9 +117,13 @@ func unknownKind(err error) (string, bool) {
 // refused explains why the API server refused.
 func (c *connection) refused(status metav1.Status) (string, bool) {
 	details := status.Details
+	const unaccepted = "the cloud does not accept the kubeconfig's credentials: they may have expired or belong to another cloud"
 	switch status.Reason {
 	case metav1.StatusReasonUnauthorized:
-		return "the cloud does not accept the kubeconfig's credentials: they may have expired or belong to another cloud", true
+		return unaccepted, true
+	case metav1.StatusReasonForbidden:
+		// What an API server that lets anyone in says to those whom it does not know.
+		return unaccepted, status.Message == "unknown"
 	case metav1.StatusReasonNotFound:
 		if details == nil || details.Name == "" {
 			return "", false

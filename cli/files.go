@@ -8,7 +8,7 @@ import (
 
 // addFileFlags adds -f and -R.
 func addFileFlags(cmd *cobra.Command, o *resource.FilenameOptions, usage string) {
-	cmd.Flags().StringSliceVarP(&o.Filenames, "filename", "f", nil, usage+"; - is standard input")
+	cmd.Flags().StringArrayVarP(&o.Filenames, "filename", "f", nil, usage+"; - is standard input")
 	cmd.Flags().BoolVarP(&o.Recursive, "recursive", "R", false, "with -f, also take the folders in folders")
 	if err := cmd.MarkFlagFilename("filename", "yaml", "yml", "json"); err != nil {
 		panic(err)

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/kubectl/pkg/cmd/get"
 )
@@ -47,6 +48,9 @@ several kinds, or single ones.`,
 			}
 			if err := o.Validate(); err != nil {
 				return &usageError{err}
+			}
+			if _, err := o.PrintFlags.ToPrinter(); genericclioptions.IsNoCompatiblePrinterError(err) {
+				return usagef("-o %s is not a format: %s", *o.PrintFlags.OutputFormat, strings.Join(o.PrintFlags.AllowedFormats(), ", "))
 			}
 			o.ToPrinter = shortKinds(o.ToPrinter)
 			return o.Run(c.factory(), args)

@@ -58,6 +58,11 @@ Exit codes: 0 done, 1 something failed, 2 the command line was not understood.`,
 		&cobra.Group{ID: groupTenant, Title: "Tenants' commands:"},
 		&cobra.Group{ID: groupOther, Title: "Other commands:"},
 	)
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		defer hideTenantsFlags(cmd)()
+		help(cmd, args)
+	})
 	root.SetHelpCommandGroupID(groupOther)
 	root.SetCompletionCommandGroupID(groupOther)
 	c := newConnection(root, version, stateDir, streams)
@@ -87,6 +92,27 @@ func add(root *cobra.Command, group string, commands ...*cobra.Command) {
 		c.GroupID = group
 		root.AddCommand(c)
 	}
+}
+
+// hideTenantsFlags keeps the flags that choose a kubeconfig and a namespace out of the help of the owner's commands, until
+// the returned function is called.
+func hideTenantsFlags(cmd *cobra.Command) (show func()) {
+	top := cmd
+	for top.HasParent() && top.Parent().HasParent() {
+		top = top.Parent()
+	}
+	if top.GroupID != groupOwner {
+		return func() {}
+	}
+	set := func(hidden bool) {
+		for _, name := range tenantsFlags {
+			if flag := cmd.Root().PersistentFlags().Lookup(name); flag != nil {
+				flag.Hidden = hidden
+			}
+		}
+	}
+	set(true)
+	return func() { set(false) }
 }
 
 // Execute runs the command that args name, prints its errors and returns the exit code: one of the Exit constants, or that
