@@ -1,0 +1,78 @@
+// Package cloud drives a real cloud on this machine for tests that need one of their own for long: benchmarks and soaks. It
+// runs the programs under bin/, as a person would.
+package cloud
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/mnicloud/mnicloud/test/apiserver"
+)
+
+// Image names in the cloud's own registry.
+const (
+	Whoami  = "registry.mni.internal/mni/whoami:latest"
+	Busybox = "registry.mni.internal/mni/busybox:latest"
+)
+
+// Cloud is an instance on this machine.
+type Cloud struct{ Instance string }
+
+// Mni runs a command of mni on the instance and returns what it printed on standard output.
+func (c Cloud) Mni(ctx context.Context, args ...string) (string, error) {
+	return c.MniInput(ctx, "", args...)
+}
+
+// MniInput is Mni with standard input.
+func (c Cloud) MniInput(ctx context.Context, input string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(apiserver.Root(), "bin", "mni"), append([]string{args[0], "--instance", c.Instance}, args[1:]...)...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return stdout.String(), fmt.Errorf("mni %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+	}
+	return stdout.String(), nil
+}
+
+// Part is one part of the cloud as `mni status` tells of it.
+type Part struct {
+	Name        string `json:"name"`
+	State       string `json:"state"`
+	PID         int    `json:"pid"`
+	Restarts    int    `json:"restarts"`
+	MemoryBytes int64  `json:"memoryBytes"`
+}
+
+// Parts lists the parts of the cloud. That some are not ready is no error.
+func (c Cloud) Parts(ctx context.Context) ([]Part, error) {
+	out, err := c.Mni(ctx, "status", "-o", "json")
+	var status struct {
+		Parts []Part `json:"parts"`
+	}
+	if parseErr := json.Unmarshal([]byte(out), &status); parseErr != nil {
+		return nil, errors.Join(err, parseErr)
+	}
+	return status.Parts, nil
+}
+
+// Eventually waits until check returns nil and returns its last error when the time is up.
+func Eventually(ctx context.Context, within time.Duration, what string, check func(ctx context.Context) error) error {
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, within, true, func(ctx context.Context) (bool, error) {
+		last = check(ctx)
+		return last == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("%s: not within %s: %w", what, within, errors.Join(err, last))
+	}
+	return nil
+}
