@@ -1,0 +1,180 @@
+// Package manifests installs what an instance's API server must hold: the CustomResourceDefinitions of all rooms, rights,
+// namespaces and the cluster's DNS. Everything is applied on the server's side by one field owner, so that applying it
+// again changes nothing.
+package manifests
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"text/template"
+
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	network "github.com/mnicloud/mnicloud/network/config"
+	ctr "github.com/mnicloud/mnicloud/services/ctr/config"
+	vpc "github.com/mnicloud/mnicloud/services/vpc/config"
+)
+
+// FieldOwner is the field manager of everything installed.
+const FieldOwner = "mnicloud.jp/installer"
+
+//go:embed *.yaml
+var files embed.FS
+
+// definitions are the rooms' CustomResourceDefinitions.
+var definitions = []fs.FS{network.CRDs, vpc.CRDs, ctr.CRDs}
+
+// Values are what differs between instances.
+type Values struct {
+	// ClusterDNS is the address of the DNS Service.
+	ClusterDNS string
+	// DNSReplicas is how many DNS servers run.
+	DNSReplicas int
+	// DNSImage is their image.
+	DNSImage string
+	// Forward says that names outside the cluster are asked from the nodes' resolvers.
+	Forward bool
+}
+
+// Install applies everything and waits until the API server serves the defined kinds.
+func Install(ctx context.Context, config *rest.Config, values Values) error {
+	objects, err := Objects(values)
+	if err != nil {
+		return err
+	}
+	scheme := runtime.NewScheme()
+	if err := apiextensions.AddToScheme(scheme); err != nil {
+		return err
+	}
+	config = rest.CopyConfig(config)
+	config.QPS, config.Burst = 100, 100
+	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return err
+	}
+	var crds []string
+	for _, object := range objects {
+		if err := apply(ctx, c, object); err != nil {
+			return fmt.Errorf("install %s %s: %w", object.GetKind(), object.GetName(), err)
+		}
+		if object.GetKind() == "CustomResourceDefinition" {
+			crds = append(crds, object.GetName())
+		}
+	}
+	return established(ctx, c, crds)
+}
+
+func apply(ctx context.Context, c client.Client, object *unstructured.Unstructured) error {
+	return c.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(FieldOwner), client.ForceOwnership)
+}
+
+// established watches definitions until all of them are served.
+func established(ctx context.Context, c client.WithWatch, names []string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	missing := slices.Clone(names)
+	seen := func(crd *apiextensions.CustomResourceDefinition) {
+		for _, condition := range crd.Status.Conditions {
+			if condition.Type == apiextensions.Established && condition.Status == apiextensions.ConditionTrue {
+				missing = slices.DeleteFunc(missing, func(name string) bool { return name == crd.Name })
+			}
+		}
+	}
+	var list apiextensions.CustomResourceDefinitionList
+	if err := c.List(ctx, &list); err != nil {
+		return err
+	}
+	for i := range list.Items {
+		seen(&list.Items[i])
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	watch, err := c.Watch(ctx, &list, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.ResourceVersion}})
+	if err != nil {
+		return err
+	}
+	defer watch.Stop()
+	for len(missing) > 0 {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("definitions are not served yet: %v", missing)
+		case event, ok := <-watch.ResultChan():
+			if !ok {
+				return fmt.Errorf("the watch ended while definitions were not served yet: %v", missing)
+			}
+			if crd, ok := event.Object.(*apiextensions.CustomResourceDefinition); ok {
+				seen(crd)
+			}
+		}
+	}
+	return nil
+}
+
+// Objects renders everything that is installed, in the order in which it is.
+func Objects(values Values) ([]*unstructured.Unstructured, error) {
+	var all []*unstructured.Unstructured
+	for _, room := range definitions {
+		err := fs.WalkDir(room, ".", func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			content, err := fs.ReadFile(room, path)
+			if err != nil {
+				return err
+			}
+			objects, err := decode(content)
+			all = append(all, objects...)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	templates, err := template.New("").Option("missingkey=error").ParseFS(files, "*.yaml")
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"namespaces.yaml", "rbac.yaml", "coredns.yaml"} {
+		var text bytes.Buffer
+		if err := templates.ExecuteTemplate(&text, name, values); err != nil {
+			return nil, err
+		}
+		objects, err := decode(text.Bytes())
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		all = append(all, objects...)
+	}
+	return all, nil
+}
+
+func decode(text []byte) ([]*unstructured.Unstructured, error) {
+	var objects []*unstructured.Unstructured
+	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
+	for {
+		object := &unstructured.Unstructured{}
+		err := documents.Decode(object)
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				return objects, nil
+			}
+			return nil, err
+		}
+		if len(object.Object) > 0 {
+			objects = append(objects, object)
+		}
+	}
+}

@@ -1,0 +1,184 @@
+package parts
+
+import (
+	"fmt"
+	"net"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/mnicloud/mnicloud/distro/pki"
+	"github.com/mnicloud/mnicloud/distro/supervisor"
+)
+
+// Names of the parts on the machine.
+const (
+	Etcd              = "etcd"
+	APIServer         = "apiserver"
+	ControllerManager = "controller-manager"
+	Scheduler         = "scheduler"
+	Registry          = "registry"
+	Images            = "images"
+	Manifests         = "manifests"
+	Cloud             = "mni-cloud"
+	MachineNetd       = "machine/mni-netd"
+)
+
+const kube = "mni-kube"
+
+func (o Options) controlPlane() []spec {
+	return []spec{
+		o.etcd(), o.apiServer(), o.controllerManager(), o.scheduler(), o.registry(), o.images(), o.manifests(), o.cloud(),
+		o.machineNetd(),
+	}
+}
+
+// on is HOST:PORT on the machine's underlay address.
+func (o Options) on(port int) string {
+	return net.JoinHostPort(o.Instance.Addresses().Machine.String(), strconv.Itoa(port))
+}
+
+// APIServerURL is where the API server listens.
+func (o Options) APIServerURL() string { return "https://" + o.on(6443) }
+
+func (o Options) etcd() spec {
+	cert := o.cert(o.Instance.PKIDir(), "etcd")
+	client := o.cert(o.Instance.PKIDir(), "apiserver-etcd-client")
+	ca := o.store().CertFile(pki.Etcd)
+	clients, peers := "https://"+o.on(2379), "https://"+o.on(2380)
+	s := o.machinePart(Etcd, kube, "etcd",
+		"--name=machine", "--data-dir="+filepath.Join(o.Instance.StateDir(), "etcd"),
+		"--listen-client-urls="+clients, "--advertise-client-urls="+clients,
+		"--listen-peer-urls="+peers, "--initial-advertise-peer-urls="+peers, "--initial-cluster=machine="+peers,
+		"--client-cert-auth=true", "--trusted-ca-file="+ca, "--cert-file="+cert.CertFile(), "--key-file="+cert.KeyFile(),
+		"--peer-client-cert-auth=true", "--peer-trusted-ca-file="+ca, "--peer-cert-file="+cert.CertFile(), "--peer-key-file="+cert.KeyFile(),
+		"--auto-compaction-mode=periodic", "--auto-compaction-retention=1h", "--quota-backend-bytes=4294967296",
+		"--snapshot-count=10000", "--log-level=warn",
+	)
+	s.certs = []pki.Request{cert}
+	s.Env = []string{"GOMEMLIMIT=512MiB"}
+	s.Ready = &supervisor.Probe{URL: clients + "/health", CA: ca, Cert: client.CertFile(), Key: client.KeyFile()}
+	return s
+}
+
+func (o Options) apiServer() spec {
+	a, store, dir := o.Instance.Addresses(), o.store(), o.Instance.PKIDir()
+	serving, toEtcd := o.cert(dir, "apiserver"), o.cert(dir, "apiserver-etcd-client")
+	toKubelet, frontProxy := o.cert(dir, "apiserver-kubelet-client"), o.cert(dir, "front-proxy-client")
+	policy := File{Path: o.config("audit-policy.yaml"), Content: auditPolicy}
+	s := o.machinePart(APIServer, kube, "kube-apiserver",
+		"--bind-address="+a.Machine.String(), "--secure-port=6443", "--advertise-address="+a.Machine.String(),
+		"--service-cluster-ip-range="+a.Services.String(),
+		"--tls-cert-file="+serving.CertFile(), "--tls-private-key-file="+serving.KeyFile(), "--tls-min-version=VersionTLS12",
+		"--client-ca-file="+store.CertFile(pki.Cluster), "--anonymous-auth=false", "--authorization-mode=Node,RBAC",
+		"--enable-admission-plugins=NodeRestriction", "--enable-bootstrap-token-auth=false",
+		"--etcd-servers=https://"+o.on(2379), "--etcd-cafile="+store.CertFile(pki.Etcd),
+		"--etcd-certfile="+toEtcd.CertFile(), "--etcd-keyfile="+toEtcd.KeyFile(),
+		"--encryption-provider-config="+store.EncryptionConfigFile(),
+		"--kubelet-client-certificate="+toKubelet.CertFile(), "--kubelet-client-key="+toKubelet.KeyFile(),
+		"--kubelet-certificate-authority="+store.CertFile(pki.Cluster), "--kubelet-preferred-address-types=InternalIP",
+		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+		"--service-account-key-file="+store.ServiceAccountPublicFile(),
+		"--service-account-signing-key-file="+store.ServiceAccountKeyFile(),
+		"--proxy-client-cert-file="+frontProxy.CertFile(), "--proxy-client-key-file="+frontProxy.KeyFile(),
+		"--requestheader-client-ca-file="+store.CertFile(pki.FrontProxy), "--requestheader-allowed-names=front-proxy-client",
+		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--audit-policy-file="+policy.Path, "--audit-log-path="+filepath.Join(o.Instance.LogDir(), "audit.log"),
+		"--audit-log-maxsize=50", "--audit-log-maxbackup=4", "--audit-log-maxage=30",
+		"--profiling=false", "--shutdown-delay-duration=0s",
+	)
+	s.files, s.certs = []File{policy}, []pki.Request{serving, toEtcd, toKubelet, frontProxy}
+	s.Env = []string{"GOMEMLIMIT=1GiB"}
+	s.After = []string{Etcd}
+	s.Ready = o.healthy(o.APIServerURL() + "/readyz")
+	s.StopTimeout = 15 * time.Second
+	return s
+}
+
+// healthy is a probe of a component that lets any authenticated user ask for its health.
+func (o Options) healthy(url string) *supervisor.Probe {
+	cert := o.cert(o.Instance.PKIDir(), "supervisor")
+	return &supervisor.Probe{URL: url, CA: o.store().CertFile(pki.Cluster), Cert: cert.CertFile(), Key: cert.KeyFile()}
+}
+
+// kubeClient is a part on the machine that is a client of the API server.
+func (o Options) kubeClient(s spec, kubeconfig File, cert pki.Request) spec {
+	s.files = append(s.files, kubeconfig)
+	s.certs = append(s.certs, cert)
+	s.After = append(s.After, APIServer)
+	return s
+}
+
+func (o Options) controllerManager() spec {
+	store, dir := o.store(), o.Instance.PKIDir()
+	cert, serving := o.cert(dir, "controller-manager"), o.cert(dir, "controller-manager-serving")
+	config := o.kubeconfig("controller-manager", cert)
+	s := o.machinePart(ControllerManager, kube, "kube-controller-manager",
+		"--bind-address="+o.Instance.Addresses().Machine.String(), "--leader-elect=false",
+		"--tls-cert-file="+serving.CertFile(), "--tls-private-key-file="+serving.KeyFile(),
+		"--kubeconfig="+config.Path, "--authentication-kubeconfig="+config.Path, "--authorization-kubeconfig="+config.Path,
+		"--client-ca-file="+store.CertFile(pki.Cluster), "--requestheader-client-ca-file="+store.CertFile(pki.FrontProxy),
+		"--requestheader-allowed-names=front-proxy-client",
+		"--root-ca-file="+store.CertFile(pki.Cluster), "--service-account-private-key-file="+store.ServiceAccountKeyFile(),
+		"--use-service-account-credentials=true", "--allocate-node-cidrs=false", "--profiling=false",
+		"--controllers=*,-node-ipam-controller,-node-route-controller,-certificatesigningrequest-signing-controller,"+
+			"-certificatesigningrequest-approving-controller,-certificatesigningrequest-cleaner-controller",
+	)
+	s.Env = []string{"GOMEMLIMIT=512MiB"}
+	s.Ready = o.healthy("https://" + o.on(10257) + "/healthz")
+	s.certs = []pki.Request{serving}
+	return o.kubeClient(s, config, cert)
+}
+
+func (o Options) scheduler() spec {
+	dir := o.Instance.PKIDir()
+	cert, serving := o.cert(dir, "scheduler"), o.cert(dir, "scheduler-serving")
+	config := o.kubeconfig("scheduler", cert)
+	s := o.machinePart(Scheduler, kube, "kube-scheduler",
+		"--bind-address="+o.Instance.Addresses().Machine.String(), "--leader-elect=false",
+		"--tls-cert-file="+serving.CertFile(), "--tls-private-key-file="+serving.KeyFile(),
+		"--kubeconfig="+config.Path, "--authentication-kubeconfig="+config.Path, "--authorization-kubeconfig="+config.Path,
+		"--client-ca-file="+o.store().CertFile(pki.Cluster), "--profiling=false",
+	)
+	s.Env = []string{"GOMEMLIMIT=256MiB"}
+	s.Ready = o.healthy("https://" + o.on(10259) + "/healthz")
+	s.certs = []pki.Request{serving}
+	return o.kubeClient(s, config, cert)
+}
+
+func (o Options) registry() spec {
+	cert := o.cert(o.Instance.PKIDir(), "registry")
+	s := o.machinePart(Registry, "mni", "registry", "serve", "--address="+o.on(RegistryPort),
+		"--data="+filepath.Join(o.Instance.StateDir(), "registry"), "--cert="+cert.CertFile(), "--key="+cert.KeyFile())
+	s.certs = []pki.Request{cert}
+	s.Env = []string{"GOMEMLIMIT=128MiB"}
+	s.Ready = &supervisor.Probe{URL: "https://" + o.on(RegistryPort) + "/v2/", CA: o.store().CertFile(pki.Cluster)}
+	return s
+}
+
+// images is the job that fills the registry.
+func (o Options) images() spec {
+	s := o.machinePart(Images, "mni", "instance", "push-images", "--instance="+o.Instance.Name, "--layout="+o.ImageLayout)
+	s.Once, s.After = true, []string{Registry}
+	return s
+}
+
+// manifests is the job that installs definitions, rights and the cluster's DNS into the API server.
+func (o Options) manifests() spec {
+	s := o.machinePart(Manifests, "mni", "instance", "install-manifests", "--instance="+o.Instance.Name, fmt.Sprintf("--nodes=%d", o.Nodes))
+	config := o.kubeconfig("installer", o.cert(o.Instance.PKIDir(), "installer"))
+	s.Once, s.After, s.files = true, []string{APIServer}, []File{config}
+	return s
+}
+
+func (o Options) cloud() spec {
+	a := o.Instance.Addresses()
+	cert := o.cert(o.Instance.PKIDir(), "mni-cloud")
+	config := o.kubeconfig("mni-cloud", cert)
+	s := o.machinePart(Cloud, "mni-cloud", "--kubeconfig="+config.Path,
+		"--infrastructure-cidr="+a.Infrastructure.String(), "--service-cidr="+a.Services.String(), "--underlay-cidr="+a.Underlay.String())
+	s.Env = []string{"GOMEMLIMIT=256MiB"}
+	s.After = []string{Manifests}
+	return o.kubeClient(s, config, cert)
+}

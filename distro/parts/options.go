@@ -1,0 +1,177 @@
+package parts
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/mnicloud/mnicloud/distro/instance"
+	"github.com/mnicloud/mnicloud/distro/node"
+	"github.com/mnicloud/mnicloud/distro/pki"
+	"github.com/mnicloud/mnicloud/distro/spawn"
+	"github.com/mnicloud/mnicloud/distro/supervisor"
+)
+
+// Options is what an instance is made from.
+type Options struct {
+	Instance instance.Instance
+	// Nodes is how many nodes there are.
+	Nodes int
+	// BinDir is the machine's folder with mni, mni-kube, mni-cloud, mni-netd and mni-cni.
+	BinDir string
+	// Containerd is the path of the container runtime.
+	Containerd string
+	// ImageLayout is the OCI layout with the images that the instance's registry must hold.
+	ImageLayout string
+	// Resolver says that nodes have a resolver for names outside the cluster.
+	Resolver bool
+	// RestrictOOMScore keeps the container runtime from lowering processes' oom_score_adj, which takes CAP_SYS_RESOURCE.
+	RestrictOOMScore bool
+}
+
+// RegistryName is the name by which Pods' images refer to the instance's registry.
+const RegistryName = "registry.mni.internal"
+
+// RegistryPort is the registry's TCP port on the machine's underlay address.
+const RegistryPort = 5000
+
+// PauseImage keeps a Pod's namespaces.
+const PauseImage = RegistryName + "/mni/pause:1"
+
+// File is a configuration file.
+type File struct {
+	Path    string
+	Content string
+	// Secret files are readable by their owner only.
+	Secret bool
+}
+
+// spec is a part together with what it reads: when any of it changes, the part must be restarted.
+type spec struct {
+	supervisor.Part
+	binary string // path on the machine
+	files  []File
+	certs  []pki.Request
+}
+
+// Instance is everything that an instance consists of.
+type Instance struct {
+	Certificates []pki.Request
+	Files        []File
+	specs        []spec
+	options      Options
+}
+
+// New computes an instance.
+func New(o Options) Instance {
+	all := Instance{options: o, Certificates: certificates(o)}
+	all.specs = append(all.specs, o.controlPlane()...)
+	for _, n := range o.Instance.Nodes(o.Nodes) {
+		all.specs = append(all.specs, o.node(n)...)
+	}
+	for _, s := range all.specs {
+		all.Files = append(all.Files, s.files...)
+	}
+	return all
+}
+
+// Write writes the configuration files.
+func (i Instance) Write() error {
+	for _, f := range i.Files {
+		if err := os.MkdirAll(filepath.Dir(f.Path), 0o755); err != nil {
+			return err
+		}
+		if have, err := os.ReadFile(f.Path); err == nil && string(have) == f.Content {
+			continue
+		}
+		mode := fs.FileMode(0o644)
+		if f.Secret {
+			mode = 0o600
+		}
+		if err := instance.WriteFile(f.Path, []byte(f.Content), mode); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Plan is what the supervisor runs. It reads programs' and certificates' files to know when a part must be restarted.
+func (i Instance) Plan() (supervisor.Plan, error) {
+	inst := i.options.Instance
+	plan := supervisor.Plan{Instance: inst.Name, LogDir: inst.LogDir(), RunDir: inst.RunDir()}
+	for _, s := range i.specs {
+		revision, err := s.revision()
+		if err != nil {
+			return plan, fmt.Errorf("part %s: %w", s.Name, err)
+		}
+		s.Revision = revision
+		plan.Parts = append(plan.Parts, s.Part)
+	}
+	return plan, plan.Validate()
+}
+
+func (s spec) revision() (string, error) {
+	sum := sha256.New()
+	stat, err := os.Stat(s.binary)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return "", fmt.Errorf("the program %s is missing: run `make build`", s.binary)
+		}
+		return "", err
+	}
+	fmt.Fprintln(sum, stat.ModTime().UnixNano(), stat.Size())
+	for _, f := range s.files {
+		fmt.Fprintln(sum, f.Path, f.Content)
+	}
+	for _, c := range s.certs {
+		content, err := os.ReadFile(c.CertFile())
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintln(sum, string(content))
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:8]), nil
+}
+
+// machinePart is a part that runs on the machine itself.
+func (o Options) machinePart(name, program string, args ...string) spec {
+	binary := filepath.Join(o.BinDir, program)
+	return spec{binary: binary, Part: supervisor.Part{
+		Name: name, Command: append([]string{binary}, args...),
+		Place: spawn.Place{Cgroup: SystemCgroup(o.Instance)}, StopTimeout: 10 * time.Second,
+	}}
+}
+
+// nodePart is a part that runs in a node.
+func (o Options) nodePart(n instance.Node, name, program string, args ...string) spec {
+	place := node.Place(n)
+	place.Cgroup = SystemCgroup(o.Instance)
+	inside := filepath.Join(node.BinDir, program)
+	return spec{binary: filepath.Join(o.BinDir, program), Part: supervisor.Part{
+		Name: n.Name() + "/" + name, Command: append([]string{inside}, args...),
+		Place: place, StopTimeout: 10 * time.Second,
+	}}
+}
+
+// SystemCgroup is the control group of everything that is not a Pod.
+func SystemCgroup(inst instance.Instance) string { return inst.Cgroup() + "/system" }
+
+func (o Options) store() pki.Store { return pki.Store{Dir: o.Instance.PKIDir(), Now: time.Now} }
+
+func (o Options) config(name string) string { return filepath.Join(o.Instance.ConfigDir(), name) }
+
+// cert finds a certificate by its folder and name.
+func (o Options) cert(dir, name string) pki.Request {
+	all := certificates(o)
+	i := slices.IndexFunc(all, func(r pki.Request) bool { return r.Dir == dir && r.Name == name })
+	if i < 0 {
+		panic("no certificate " + dir + "/" + name) // a mistake in this package
+	}
+	return all[i]
+}
