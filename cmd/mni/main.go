@@ -10,6 +10,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/mnicloud/mnicloud/cli"
+	"github.com/mnicloud/mnicloud/distro/commands"
 	"github.com/mnicloud/mnicloud/distro/host"
 	"github.com/mnicloud/mnicloud/distro/images"
 	"github.com/mnicloud/mnicloud/distro/registry"
@@ -20,6 +21,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	root := cli.New(version.String(), genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr})
 	// The machine owner's commands, one line for each room that has some: cli.AddOwnerCommands(root, room.Commands()...).
+	cli.AddOwnerCommands(root, commands.Commands()...)
 	cli.AddOwnerCommands(root, host.Command())
 	cli.AddOwnerCommands(root, images.Command(), registry.Command())
 	code := cli.Execute(ctx, root, os.Args[1:])

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -15,11 +16,17 @@ import (
 	"github.com/mnicloud/mnicloud/distro/underlay"
 )
 
-// BinDir is where a node sees the programs.
-const BinDir = "/run/mni/bin"
+// Paths inside every node.
+const (
+	// BinDir has the cloud's programs.
+	BinDir = "/run/mni/bin"
+	// CNIBinDir has the network plugins that the container runtime runs, CNIConfDir the configuration that mni-netd writes.
+	CNIBinDir  = "/run/mni/cni/bin"
+	CNIConfDir = "/run/mni/cni/net.d"
+)
 
-// nsfsMagic is the file system type of a pinned namespace (NSFS_MAGIC in linux/magic.h).
-const nsfsMagic = 0x6e736673
+// plugins are links in CNIBinDir to one program, which looks at the name it is called by.
+var plugins = []string{"mni-cni", "loopback"}
 
 // MountRunDir mounts a private file system at the instance's run folder: a pinned mount namespace must be on one, and
 // everything in it is gone after `mni down` and after a reboot.
@@ -44,8 +51,7 @@ func MountRunDir(inst instance.Instance) error {
 // binDir is the machine's folder of programs; resolver the content of the node's resolv.conf.
 func Ensure(n instance.Node, binDir string, resolver []byte) error {
 	pin := n.MountNamespace()
-	var stat unix.Statfs_t
-	if err := unix.Statfs(pin, &stat); err == nil && stat.Type == nsfsMagic {
+	if underlay.Pinned(pin) {
 		return nil
 	}
 	if err := makeFiles(n, resolver); err != nil {
@@ -78,11 +84,17 @@ func Ensure(n instance.Node, binDir string, resolver []byte) error {
 func makeFiles(n instance.Node, resolver []byte) error {
 	for _, dir := range []string{
 		filepath.Dir(n.MountNamespace()),
-		filepath.Join(n.RunDir(), "mni/bin"), sysStaging(n),
+		outside(n, BinDir), outside(n, CNIBinDir), outside(n, CNIConfDir), sysStaging(n),
 		filepath.Join(n.StateDir(), "var/lib/kubelet"), filepath.Join(n.StateDir(), "var/log/pods"),
 		filepath.Join(n.StateDir(), "var/tmp"), inner(n),
 	} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	for _, name := range plugins {
+		link := filepath.Join(outside(n, CNIBinDir), name)
+		if err := os.Symlink(filepath.Join(BinDir, "mni-cni"), link); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
 	}
@@ -107,6 +119,11 @@ func makeFiles(n instance.Node, resolver []byte) error {
 
 // inner is where the node's state folder must appear below its own /var, to have the same path inside and outside.
 func inner(n instance.Node) string { return filepath.Join(n.StateDir(), n.StateDir()) }
+
+// outside is the machine's path of a path in the node's /run.
+func outside(n instance.Node, path string) string {
+	return filepath.Join(n.RunDir(), strings.TrimPrefix(path, "/run"))
+}
 
 func sysStaging(n instance.Node) string { return filepath.Join(n.RunDir(), "mni/sys") }
 
@@ -138,7 +155,7 @@ func build(n instance.Node, binDir string) error {
 	m.propagation("/", unix.MS_SLAVE) // sees the machine's unmounts, so that it never keeps a disk busy
 	m.detachForeign()
 	m.sys(sysStaging(n))
-	m.bind(binDir, filepath.Join(n.RunDir(), "mni/bin"))
+	m.bind(binDir, outside(n, BinDir))
 	m.bind(n.StateDir(), inner(n))
 	for name := range tunables {
 		if _, err := os.Stat("/proc/sys/" + name); err == nil {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/mnicloud/mnicloud/distro/instance"
 	"github.com/mnicloud/mnicloud/distro/pki"
+	"github.com/mnicloud/mnicloud/distro/registry"
 )
 
 // Users and groups that certificates speak for, and that the RBAC manifests bind.
@@ -44,7 +45,7 @@ func certificates(o Options) []pki.Request {
 		{Name: "controller-manager-serving", Authority: pki.Cluster, User: "kube-controller-manager", Server: true, Addresses: machine},
 		{Name: "scheduler", Authority: pki.Cluster, User: "system:kube-scheduler", Client: true},
 		{Name: "scheduler-serving", Authority: pki.Cluster, User: "kube-scheduler", Server: true, Addresses: machine},
-		{Name: "registry", Authority: pki.Cluster, User: RegistryName, Server: true, Names: []string{RegistryName}, Addresses: machine},
+		{Name: "registry", Authority: pki.Cluster, User: registry.Name, Server: true, Names: []string{registry.Name}, Addresses: machine},
 		{Name: "mni-cloud", Authority: pki.Cluster, User: UserCloud, Client: true},
 		{Name: "mni-netd", Authority: pki.Cluster, User: UserNetdPrefix + MachineMember, Groups: []string{GroupNetd}, Client: true},
 		{Name: "supervisor", Authority: pki.Cluster, User: UserSupervisor, Client: true},

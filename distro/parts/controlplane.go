@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/mnicloud/mnicloud/distro/pki"
+	"github.com/mnicloud/mnicloud/distro/registry"
 	"github.com/mnicloud/mnicloud/distro/supervisor"
 )
 
@@ -149,12 +150,17 @@ func (o Options) scheduler() spec {
 
 func (o Options) registry() spec {
 	cert := o.cert(o.Instance.PKIDir(), "registry")
-	s := o.machinePart(Registry, "mni", "registry", "serve", "--address="+o.on(RegistryPort),
-		"--data="+filepath.Join(o.Instance.StateDir(), "registry"), "--cert="+cert.CertFile(), "--key="+cert.KeyFile())
-	s.certs = []pki.Request{cert}
+	state := registry.StateOf(o.Instance.Name)
+	s := o.machinePart(Registry, "mni", "registry", "serve", "--address="+o.on(registry.Port), "--data="+state.DataDir(),
+		"--cert="+cert.CertFile(), "--key="+cert.KeyFile(), "--htpasswd="+state.HTPasswdFile())
 	s.Env = []string{"GOMEMLIMIT=128MiB"}
-	s.Ready = &supervisor.Probe{URL: "https://" + o.on(RegistryPort) + "/v2/", CA: o.store().CertFile(pki.Cluster)}
+	s.Ready = &supervisor.Probe{URL: "https://" + o.on(registry.Port) + registry.HealthPath, CA: o.store().CertFile(pki.Cluster)}
 	return s
+}
+
+// RegistryEndpoint is where the instance's registry is.
+func (o Options) RegistryEndpoint() registry.Endpoint {
+	return registry.Endpoint{Address: o.on(registry.Port), CAFile: o.store().CertFile(pki.Cluster)}
 }
 
 // images is the job that fills the registry.

@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/mnicloud/mnicloud/distro/instance"
+	"github.com/mnicloud/mnicloud/distro/node"
 	"github.com/mnicloud/mnicloud/distro/pki"
 )
 
@@ -42,19 +43,25 @@ users:
 `, server, ca, cert.Name, cert.CertFile(), cert.KeyFile())
 }
 
-// AdminKubeconfig is the owner's kubeconfig: it holds everything it needs, so that it can be copied elsewhere.
-func AdminKubeconfig(o Options) (File, error) {
+// FilesFromCertificates are the files that hold certificates themselves, which must exist: the nodes' copies of the
+// authority and the owner's kubeconfig, which can be copied elsewhere.
+func (o Options) FilesFromCertificates() ([]File, error) {
 	cert := o.cert(o.Instance.PKIDir(), "admin")
-	var encoded []any
+	var pem []string
 	for _, path := range []string{o.store().CertFile(pki.Cluster), cert.CertFile(), cert.KeyFile()} {
 		content, err := os.ReadFile(path)
 		if err != nil {
-			return File{}, err
+			return nil, err
 		}
-		encoded = append(encoded, base64.StdEncoding.EncodeToString(content))
+		pem = append(pem, string(content))
+	}
+	var files []File
+	for _, n := range o.Instance.Nodes(o.Nodes) {
+		files = append(files, File{Path: nodeCA(n), Content: pem[0]})
 	}
 	name := "mni-" + o.Instance.Name
-	return File{Path: o.Instance.AdminKubeconfig(), Secret: true, Content: fmt.Sprintf(`apiVersion: v1
+	encode := func(i int) string { return base64.StdEncoding.EncodeToString([]byte(pem[i])) }
+	return append(files, File{Path: o.Instance.AdminKubeconfig(), Secret: true, Content: fmt.Sprintf(`apiVersion: v1
 kind: Config
 current-context: %[1]s
 contexts:
@@ -70,7 +77,7 @@ users:
   user:
     client-certificate-data: %[4]s
     client-key-data: %[5]s
-`, append([]any{name, o.APIServerURL()}, encoded...)...)}, nil
+`, name, o.APIServerURL(), encode(0), encode(1), encode(2))}), nil
 }
 
 func containerdConfig(o Options, n instance.Node) string {
@@ -105,12 +112,12 @@ disabled_plugins = [
 
 [plugins."io.containerd.grpc.v1.cri".cni]
   bin_dir = %[4]q
-  conf_dir = "/run/mni/cni/net.d"
+  conf_dir = %[6]q
   max_conf_num = 1
 
 [plugins."io.containerd.grpc.v1.cri".registry]
   config_path = %[5]q
-`, containerdSocket, PauseImage, o.RestrictOOMScore, cniBin, nodeConfig(n, "certs.d"))
+`, containerdSocket, PauseImage, o.RestrictOOMScore, node.CNIBinDir, nodeConfig(n, "certs.d"), node.CNIConfDir)
 }
 
 func kubeletConfig(o Options, n instance.Node, serving pki.Request) string {

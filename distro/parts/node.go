@@ -9,6 +9,7 @@ import (
 	"github.com/mnicloud/mnicloud/distro/instance"
 	"github.com/mnicloud/mnicloud/distro/node"
 	"github.com/mnicloud/mnicloud/distro/pki"
+	"github.com/mnicloud/mnicloud/distro/registry"
 	"github.com/mnicloud/mnicloud/distro/supervisor"
 	"github.com/mnicloud/mnicloud/distro/underlay"
 )
@@ -25,8 +26,7 @@ const (
 const (
 	containerdSocket = "/run/containerd/containerd.sock"
 	netdSocket       = "/run/mni/netd.sock"
-	cniConf          = "/run/mni/cni/net.d/10-mni.conflist"
-	cniBin           = "/run/mni/cni/bin"
+	cniConf          = node.CNIConfDir + "/10-mni.conflist"
 )
 
 func (o Options) node(n instance.Node) []spec {
@@ -52,11 +52,10 @@ func onNode(n instance.Node, port int) string {
 
 func (o Options) containerd(n instance.Node) spec {
 	config := File{Path: nodeConfig(n, "containerd.toml"), Content: containerdConfig(o, n)}
-	registry := "https://" + o.on(RegistryPort)
+	endpoint := registry.Endpoint{Address: o.on(registry.Port), CAFile: nodeCA(n)}
 	hosts := File{
-		Path: nodeConfig(n, "certs.d/"+RegistryName+"/hosts.toml"),
-		Content: fmt.Sprintf("server = %q\n\n[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n  ca = %q\n",
-			registry, registry, nodeCA(n)),
+		Path:    registry.HostsFile(nodeConfig(n, "certs.d")),
+		Content: string(registry.HostsTOML(endpoint, o.RegistryPassword)), Secret: true,
 	}
 	place := node.Place(n)
 	place.Cgroup = SystemCgroup(o.Instance)
@@ -75,7 +74,7 @@ func (o Options) kubelet(n instance.Node) spec {
 		"--hostname-override="+n.Name(), "--node-ip="+n.Address().String())
 	s.files, s.certs = []File{kubeconfig, config}, []pki.Request{client, serving}
 	s.Env = []string{"GOMEMLIMIT=256MiB"}
-	s.After = []string{APIServer, Images, n.Name() + "/" + Containerd, n.Name() + "/" + Netd}
+	s.After = []string{APIServer, Images, n.Name() + "/" + Containerd}
 	s.Ready = &supervisor.Probe{URL: "http://" + onNode(n, 10248) + "/healthz"}
 	s.Sweep = n.PodCgroup()
 	return s
@@ -101,11 +100,11 @@ func (o Options) netd(n instance.Node) spec {
 		"--node-address="+n.Address().String(), "--uplink="+underlay.NodeUplink, fmt.Sprintf("--vxlan-port=%d", a.VXLANPort),
 		"--infrastructure-cidr="+a.Infrastructure.String(), "--service-cidr="+a.Services.String(),
 		"--pin-path="+n.PinDir(), "--extra-hosts="+a.Machine.String(), "--metrics-address="+onNode(n, 9440),
-		"--socket="+netdSocket, "--queue-dir=/var/lib/mni-netd/queue", "--cni-conf="+cniConf, "--cni-bin="+cniBin)
+		"--socket="+netdSocket, "--queue-dir=/var/lib/mni-netd/queue", "--cni-conf="+cniConf)
 	s.files, s.certs = []File{kubeconfig}, []pki.Request{client}
 	s.Env = []string{"GOMEMLIMIT=128MiB"}
 	s.After = []string{Manifests}
-	s.Ready = &supervisor.Probe{Socket: outside(n, netdSocket)}
+	s.Ready = &supervisor.Probe{URL: "http://" + onNode(n, 9440) + "/readyz"}
 	return s
 }
 
@@ -119,8 +118,8 @@ func (o Options) machineNetd() spec {
 		"--infrastructure-cidr="+a.Infrastructure.String(), "--service-cidr="+a.Services.String(),
 		"--pin-path="+filepath.Join(o.Instance.PinDir(), MachineMember), "--link-prefix="+o.Instance.LinkPrefix()+"-",
 		"--extra-hosts="+a.Machine.String(), "--metrics-address="+o.on(9440))
+	s.Ready = &supervisor.Probe{URL: "http://" + o.on(9440) + "/readyz"}
 	s.Env = []string{"GOMEMLIMIT=128MiB"}
 	s.After = []string{Manifests}
 	return o.kubeClient(s, kubeconfig, client)
 }
-

@@ -14,6 +14,7 @@ import (
 	"github.com/mnicloud/mnicloud/distro/instance"
 	"github.com/mnicloud/mnicloud/distro/node"
 	"github.com/mnicloud/mnicloud/distro/pki"
+	"github.com/mnicloud/mnicloud/distro/registry"
 	"github.com/mnicloud/mnicloud/distro/spawn"
 	"github.com/mnicloud/mnicloud/distro/supervisor"
 )
@@ -29,20 +30,16 @@ type Options struct {
 	Containerd string
 	// ImageLayout is the OCI layout with the images that the instance's registry must hold.
 	ImageLayout string
+	// RegistryPassword is the nodes' password at the registry.
+	RegistryPassword string
 	// Resolver says that nodes have a resolver for names outside the cluster.
 	Resolver bool
 	// RestrictOOMScore keeps the container runtime from lowering processes' oom_score_adj, which takes CAP_SYS_RESOURCE.
 	RestrictOOMScore bool
 }
 
-// RegistryName is the name by which Pods' images refer to the instance's registry.
-const RegistryName = "registry.mni.internal"
-
-// RegistryPort is the registry's TCP port on the machine's underlay address.
-const RegistryPort = 5000
-
 // PauseImage keeps a Pod's namespaces.
-const PauseImage = RegistryName + "/mni/pause:1"
+const PauseImage = registry.Name + "/mni/pause:1"
 
 // File is a configuration file.
 type File struct {

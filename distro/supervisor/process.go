@@ -244,3 +244,25 @@ func (p *process) stop(ctx context.Context, exited <-chan struct{}, timeout time
 	<-exited
 	return nil
 }
+
+// Alive says whether a process is running: neither gone nor a zombie that its parent has not collected.
+func Alive(pid int) bool {
+	_, state, err := started(pid)
+	return err == nil && state != 'Z' && state != 'X'
+}
+
+// KillGuardsFirst kills processes, supervisors and keepers before the others, so that none of them starts another.
+func KillGuardsFirst(pids []int) {
+	var others []int
+	for _, pid := range pids {
+		env, err := environment(pid)
+		if err == nil && (env[envPart] == string(RoleSupervisor) || env[envPart] == string(RoleKeeper)) {
+			_ = unix.Kill(pid, unix.SIGKILL)
+			continue
+		}
+		others = append(others, pid)
+	}
+	for _, pid := range others {
+		_ = unix.Kill(pid, unix.SIGKILL)
+	}
+}

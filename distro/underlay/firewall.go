@@ -38,8 +38,32 @@ table inet %[1]s {
 
 func ensureFirewall(inst instance.Instance) error { return nft(ruleset(inst)) }
 
+// Tables are the nftables tables on the machine that are the instance's or its network daemon's, as FAMILY NAME.
+func Tables(inst instance.Instance) ([]string, error) {
+	out, err := exec.Command("nft", "list", "tables").Output()
+	if err != nil {
+		return nil, fmt.Errorf("list nftables tables: %w", err)
+	}
+	var ours []string
+	for line := range strings.Lines(string(out)) {
+		f := strings.Fields(line) // table FAMILY NAME
+		if len(f) == 3 && (f[2] == inst.Table() || strings.HasPrefix(f[2], inst.LinkPrefix()+"-")) {
+			ours = append(ours, f[1]+" "+f[2])
+		}
+	}
+	return ours, nil
+}
+
 func removeFirewall(inst instance.Instance) error {
-	return nft(fmt.Sprintf("table inet %[1]s {}\ndelete table inet %[1]s\n", inst.Table()))
+	tables, err := Tables(inst)
+	if err != nil {
+		return err
+	}
+	var script strings.Builder
+	for _, table := range tables {
+		fmt.Fprintf(&script, "delete table %s\n", table)
+	}
+	return nft(script.String())
 }
 
 func nft(script string) error {
@@ -51,9 +75,4 @@ func nft(script string) error {
 		return fmt.Errorf("nft: %w: %s", err, strings.TrimSpace(stderr.String()))
 	}
 	return nil
-}
-
-// HasTable says whether the instance's table is there.
-func HasTable(inst instance.Instance) bool {
-	return exec.Command("nft", "list", "table", "inet", inst.Table()).Run() == nil
 }

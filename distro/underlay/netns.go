@@ -18,14 +18,16 @@ const NetnsRoot = "/run/netns"
 // NetnsPath is the file on which the named namespace is pinned.
 func NetnsPath(name string) string { return filepath.Join(NetnsRoot, name) }
 
-// nsfsMagic is the file system type of a pinned namespace (NSFS_MAGIC in linux/magic.h).
-const nsfsMagic = 0x6e736673
+// Pinned says whether a namespace is pinned on the file.
+func Pinned(path string) bool {
+	var stat unix.Statfs_t
+	return unix.Statfs(path, &stat) == nil && stat.Type == unix.NSFS_MAGIC
+}
 
 // ensureNetns makes a network namespace and pins it, unless it is there.
 func ensureNetns(name string) error {
 	path := NetnsPath(name)
-	var stat unix.Statfs_t
-	if err := unix.Statfs(path, &stat); err == nil && stat.Type == nsfsMagic {
+	if Pinned(path) {
 		return nil
 	}
 	if err := os.MkdirAll(NetnsRoot, 0o755); err != nil {

@@ -215,22 +215,58 @@ func MachinePrefixes(inst instance.Instance) ([]netip.Prefix, error) {
 	for _, link := range ours {
 		own[link.Attrs().Index] = true
 	}
-	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+	routes, err := routes()
 	if err != nil {
-		return nil, fmt.Errorf("list routes: %w", err)
+		return nil, err
 	}
 	var prefixes []netip.Prefix
 	for _, r := range routes {
-		if r.Dst == nil || own[r.LinkIndex] {
-			continue
-		}
-		addr, ok := netip.AddrFromSlice(r.Dst.IP.To4())
-		if ok {
-			bits, _ := r.Dst.Mask.Size()
-			prefixes = append(prefixes, netip.PrefixFrom(addr, bits))
+		if !own[r.link] {
+			prefixes = append(prefixes, r.to)
 		}
 	}
 	return prefixes, nil
+}
+
+// Routes are the machine's routes into the instance's ranges.
+func Routes(inst instance.Instance) ([]string, error) {
+	all, err := routes()
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, r := range all {
+		for _, ours := range inst.Addresses().Ranges() {
+			if ours.Contains(r.to.Addr()) && r.to.Bits() >= ours.Bits() {
+				found = append(found, r.to.String())
+			}
+		}
+	}
+	return found, nil
+}
+
+type route struct {
+	to   netip.Prefix
+	link int
+}
+
+// routes lists the IPv4 routes of all tables, local addresses among them.
+func routes() ([]route, error) {
+	list, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+	if err != nil {
+		return nil, fmt.Errorf("list routes: %w", err)
+	}
+	var all []route
+	for _, r := range list {
+		if r.Dst == nil {
+			continue
+		}
+		if addr, ok := netip.AddrFromSlice(r.Dst.IP.To4()); ok {
+			bits, _ := r.Dst.Mask.Size()
+			all = append(all, route{netip.PrefixFrom(addr, bits), r.LinkIndex})
+		}
+	}
+	return all, nil
 }
 
 // handle talks to the kernel about the links of a named namespace, or of the machine's.

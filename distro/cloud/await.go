@@ -1,0 +1,219 @@
+package cloud
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/mnicloud/mnicloud/distro/parts"
+	"github.com/mnicloud/mnicloud/distro/supervisor"
+)
+
+// ReadyTimeout is how long Up waits for a cloud to become ready before it says what is missing.
+const ReadyTimeout = 5 * time.Minute
+
+// await returns when the parts and the nodes are ready, DNS answers and the first Pods do.
+func (c Cloud) await(ctx context.Context, options parts.Options, plan supervisor.Plan, progress Progress) error {
+	ctx, cancel := context.WithTimeout(ctx, ReadyTimeout)
+	defer cancel()
+	if err := c.awaitParts(ctx, plan, progress); err != nil {
+		return err
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", options.Kubeconfig("installer"))
+	if err != nil {
+		return err
+	}
+	kube, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	if err := awaitNodes(ctx, kube, options.Nodes); err != nil {
+		return fmt.Errorf("the nodes are not ready: %w", err)
+	}
+	progress("nodes are ready")
+	dns := options.Instance.Addresses().DNS.String()
+	if err := awaitDNS(ctx, dns); err != nil {
+		return fmt.Errorf("the cluster's DNS at %s does not answer: %w", dns, err)
+	}
+	progress("DNS answers")
+	if err := awaitPods(ctx, kube); err != nil {
+		return fmt.Errorf("the first Pods do not answer: %w", err)
+	}
+	progress("Pods answer")
+	return nil
+}
+
+func (c Cloud) awaitParts(ctx context.Context, plan supervisor.Plan, progress Progress) error {
+	var status supervisor.Status
+	var err error
+	announced := map[string]bool{}
+	started := time.Now()
+	for {
+		status, err = c.Client().Status(ctx, status.Generation, false)
+		switch {
+		case errors.Is(err, supervisor.ErrNotRunning) && time.Since(started) < 10*time.Second:
+			time.Sleep(20 * time.Millisecond) // it has just been started
+			continue
+		case ctx.Err() != nil:
+			return c.stuck(plan, status)
+		case err != nil:
+			return fmt.Errorf("the supervisor ended, see %s: %w", plan.Log("supervisor"), err)
+		}
+		for _, p := range status.Parts {
+			if (p.State == supervisor.Ready || p.State == supervisor.Done) && !announced[p.Name] {
+				announced[p.Name] = true
+				progress(p.Name + " is ready")
+			}
+			if p.Restarts >= 5 && p.State == supervisor.BackOff {
+				return c.stuck(plan, status)
+			}
+		}
+		if status.Ready() {
+			return nil
+		}
+	}
+}
+
+// stuck says which parts hold the cloud up, and what they said last.
+func (c Cloud) stuck(plan supervisor.Plan, status supervisor.Status) error {
+	var lines []string
+	for _, p := range status.Parts {
+		if p.State == supervisor.Ready || p.State == supervisor.Done || p.State == supervisor.Waiting {
+			continue
+		}
+		lines = append(lines, fmt.Sprintf("  %s: %s %s\n%s", p.Name, p.State, p.Message, lastLines(plan.Log(p.Name), 5)))
+	}
+	return fmt.Errorf("the cloud does not become ready; `mni status%[1]s` and `mni logs PART%[1]s` say more:\n%[2]s",
+		Flag(c.Instance.Name), strings.Join(lines, "\n"))
+}
+
+func lastLines(file string, n int) string {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return ""
+	}
+	lines := strings.Split(strings.TrimSpace(string(content)), "\n")
+	lines = lines[max(0, len(lines)-n):]
+	for i := range lines {
+		lines[i] = "    " + lines[i]
+	}
+	return strings.Join(lines, "\n")
+}
+
+func awaitNodes(ctx context.Context, kube kubernetes.Interface, want int) error {
+	ready := map[string]bool{}
+	see := func(n *corev1.Node) {
+		ready[n.Name] = slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+		})
+	}
+	enough := func() bool {
+		for i := range want {
+			if !ready[fmt.Sprintf("node-%d", i+1)] {
+				return false
+			}
+		}
+		return true
+	}
+	list, err := kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for i := range list.Items {
+		see(&list.Items[i])
+	}
+	events, err := kube.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+	if err != nil {
+		return err
+	}
+	defer events.Stop()
+	for !enough() {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d of %d are: `kubectl describe nodes` says why", len(ready), want)
+		case event, ok := <-events.ResultChan():
+			if !ok {
+				return errors.New("the watch of nodes ended")
+			}
+			if n, isNode := event.Object.(*corev1.Node); isNode && event.Type != watch.Deleted {
+				see(n)
+			}
+		}
+	}
+	return nil
+}
+
+// again tries until it works or the context ends.
+func again(ctx context.Context, try func(context.Context) error) error {
+	for {
+		attempt, cancel := context.WithTimeout(ctx, time.Second)
+		err := try(attempt)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		timer := time.NewTimer(100 * time.Millisecond)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return err
+		case <-timer.C:
+		}
+	}
+}
+
+func awaitDNS(ctx context.Context, server string) error {
+	resolver := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "udp", net.JoinHostPort(server, "53"))
+	}}
+	return again(ctx, func(ctx context.Context) error {
+		_, err := resolver.LookupHost(ctx, "kubernetes.default.svc.cluster.local.")
+		return err
+	})
+}
+
+// awaitPods asks every DNS server, which are the cloud's first Pods, at the Pod's own address.
+func awaitPods(ctx context.Context, kube kubernetes.Interface) error {
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	return again(ctx, func(ctx context.Context) error {
+		pods, err := kube.CoreV1().Pods("kube-system").List(ctx, metav1.ListOptions{LabelSelector: "k8s-app=kube-dns"})
+		if err != nil {
+			return err
+		}
+		answered := 0
+		for _, pod := range pods.Items {
+			if pod.DeletionTimestamp != nil || pod.Status.Phase != corev1.PodRunning {
+				continue
+			}
+			request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(pod.Status.PodIP, "8181")+"/ready", nil)
+			if err != nil {
+				return err
+			}
+			answer, err := client.Do(request)
+			if err != nil {
+				return err
+			}
+			_ = answer.Body.Close()
+			if answer.StatusCode != http.StatusOK {
+				return fmt.Errorf("%s answers %s", pod.Name, answer.Status)
+			}
+			answered++
+		}
+		if answered == 0 {
+			return errors.New("no DNS server runs")
+		}
+		return nil
+	})
+}

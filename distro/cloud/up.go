@@ -1,0 +1,235 @@
+package cloud
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/mnicloud/mnicloud/distro/instance"
+	"github.com/mnicloud/mnicloud/distro/leftovers"
+	"github.com/mnicloud/mnicloud/distro/machine"
+	"github.com/mnicloud/mnicloud/distro/node"
+	"github.com/mnicloud/mnicloud/distro/parts"
+	"github.com/mnicloud/mnicloud/distro/pki"
+	"github.com/mnicloud/mnicloud/distro/preflight"
+	"github.com/mnicloud/mnicloud/distro/registry"
+	"github.com/mnicloud/mnicloud/distro/supervisor"
+	"github.com/mnicloud/mnicloud/distro/underlay"
+)
+
+// Summary is what the owner wants to know about a cloud that is up.
+type Summary struct {
+	// Already says that it was running, unchanged.
+	Already    bool
+	Nodes      int
+	Kubeconfig string
+	APIServer  string
+}
+
+// Up starts the instance with this many nodes, or brings a running one to the present programs and configuration, and
+// returns when it is ready: its nodes are, its DNS answers and its first Pods do.
+func (c Cloud) Up(ctx context.Context, nodes int, progress Progress) (Summary, error) {
+	if nodes < 1 || nodes > instance.MaxNodes {
+		return Summary{}, fmt.Errorf("--nodes %d: an instance has 1 to %d nodes", nodes, instance.MaxNodes)
+	}
+	unlock, err := c.lock()
+	if err != nil {
+		return Summary{}, err
+	}
+	defer unlock()
+	before, err := c.readSettings()
+	if err != nil {
+		return Summary{}, fmt.Errorf("read the instance's settings: %w", err)
+	}
+	running := c.Running(ctx)
+	if running && before.Nodes > nodes {
+		return Summary{}, fmt.Errorf("instance %q runs with %d nodes; to have %d, stop it first: `mni down%s`",
+			c.Instance.Name, before.Nodes, nodes, Flag(c.Instance.Name))
+	}
+	if !running {
+		if running, err = c.revive(ctx, progress); err != nil {
+			return Summary{}, err
+		}
+	}
+	if !running {
+		if err := c.clearGround(ctx, progress); err != nil {
+			return Summary{}, err
+		}
+	}
+	options, plan, err := c.prepare(nodes, progress)
+	if err != nil {
+		return Summary{}, err
+	}
+	summary := Summary{Nodes: nodes, Kubeconfig: c.Instance.AdminKubeconfig(), APIServer: options.APIServerURL()}
+	if running {
+		summary.Already, err = c.hand(ctx, plan)
+	} else {
+		progress("starting the parts")
+		err = c.Guard(slog.New(slog.NewTextHandler(io.Discard, nil))).Start(plan, supervisor.RoleSupervisor)
+	}
+	if err != nil {
+		return summary, err
+	}
+	return summary, c.await(ctx, options, plan, progress)
+}
+
+// hand gives a running supervisor the plan and says whether it changed nothing.
+func (c Cloud) hand(ctx context.Context, plan supervisor.Plan) (unchanged bool, err error) {
+	before, err := c.Client().Status(ctx, 0, false)
+	if err != nil {
+		return false, err
+	}
+	if err := c.Client().Apply(ctx, plan); err != nil {
+		return false, err
+	}
+	after, err := c.Client().Status(ctx, 0, false)
+	return after.Generation == before.Generation, err
+}
+
+// revive starts a new supervisor over parts that still run: both guards of an instance were killed.
+func (c Cloud) revive(ctx context.Context, progress Progress) (bool, error) {
+	guard := c.Guard(slog.New(slog.NewTextHandler(io.Discard, nil)))
+	plan, err := supervisor.ReadPlan(guard.PlanFile)
+	if err != nil {
+		return false, nil
+	}
+	intact, err := c.intact(plan)
+	if err != nil || !intact {
+		return false, err
+	}
+	progress("the supervisor died; starting another over the running parts")
+	if err := guard.Start(plan, supervisor.RoleSupervisor); err != nil {
+		return false, err
+	}
+	deadline := time.Now().Add(5 * time.Second)
+	for !c.Running(ctx) {
+		if time.Now().After(deadline) {
+			return false, nil
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return true, nil
+}
+
+// intact says that parts of the plan run and their surroundings are there.
+func (c Cloud) intact(plan supervisor.Plan) (bool, error) {
+	for _, part := range plan.Parts {
+		for _, pin := range []string{part.Place.Netns, part.Place.MountNamespace} {
+			if pin == "" {
+				continue
+			}
+			if !underlay.Pinned(pin) {
+				return false, nil
+			}
+		}
+	}
+	pids, err := leftovers.Processes(c.Instance)
+	return len(pids) > 0, err
+}
+
+// clearGround removes what an instance that died left, and checks that a new one can stand.
+func (c Cloud) clearGround(ctx context.Context, progress Progress) error {
+	left, err := leftovers.Find(c.Instance)
+	if err != nil {
+		return err
+	}
+	if len(left) > 0 {
+		progress("cleaning up after an instance that died")
+		if err := leftovers.Remove(c.Instance); err != nil {
+			return err
+		}
+	}
+	progress("checking the machine")
+	a := c.Instance.Addresses()
+	prefixes, err := underlay.MachinePrefixes(c.Instance)
+	if err != nil {
+		return err
+	}
+	if ours, theirs, found := a.Conflict(prefixes); found {
+		return fmt.Errorf("the machine has a route to %s, which overlaps the range %s of instance %q: remove the route, or use another instance (--instance NAME)",
+			theirs, ours, c.Instance.Name)
+	}
+	var listen []netip.AddrPort
+	for _, port := range []uint16{2379, 2380, 6443, 10257, 10259, registry.Port} {
+		listen = append(listen, netip.AddrPortFrom(a.Machine, port))
+	}
+	return preflight.Error(preflight.Check(ctx, preflight.Options{
+		StateDir: instance.StateRoot, Listen: listen, Ranges: a.Ranges(), OwnLinks: []string{c.Instance.LinkPrefix() + "-"},
+		ListenUDP: []netip.AddrPort{netip.AddrPortFrom(a.Machine, uint16(a.VXLANPort))},
+	}))
+}
+
+// prepare makes everything that the parts stand on.
+func (c Cloud) prepare(count int, progress Progress) (parts.Options, supervisor.Plan, error) {
+	nodes := c.Instance.Nodes(count)
+	for _, dir := range []string{c.Instance.StateDir(), c.Instance.LogDir(), filepath.Join(c.Instance.StateDir(), "etcd")} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return parts.Options{}, supervisor.Plan{}, fmt.Errorf("make the state folder: %w", err)
+		}
+	}
+	options, err := c.options(count)
+	if err != nil {
+		return options, supervisor.Plan{}, err
+	}
+	progress("making certificates and configuration")
+	plan, err := c.write(options)
+	if err != nil {
+		return options, plan, err
+	}
+	progress("making the network and the nodes")
+	for _, setting := range machine.Settings() {
+		if err := setting.Acquire(c.Instance.Name); err != nil {
+			return options, plan, err
+		}
+	}
+	if err := node.MountRunDir(c.Instance); err != nil {
+		return options, plan, err
+	}
+	if err := c.makeCgroups(nodes); err != nil {
+		return options, plan, err
+	}
+	if err := underlay.Ensure(c.Instance, nodes); err != nil {
+		return options, plan, err
+	}
+	for _, n := range nodes {
+		if err := node.Ensure(n, c.BinDir, node.Resolver()); err != nil {
+			return options, plan, err
+		}
+	}
+	if err := supervisor.WritePlan(c.Guard(nil).PlanFile, plan); err != nil {
+		return options, plan, err
+	}
+	return options, plan, c.writeSettings(settings{Nodes: count})
+}
+
+// write makes the files: certificates first, as the plan depends on them.
+func (c Cloud) write(options parts.Options) (supervisor.Plan, error) {
+	all := parts.New(options)
+	store := pki.Store{Dir: c.Instance.PKIDir(), Now: time.Now}
+	if _, err := store.Ensure(all.Certificates); err != nil {
+		return supervisor.Plan{}, err
+	}
+	if err := store.EnsureServiceAccountKey(); err != nil {
+		return supervisor.Plan{}, err
+	}
+	if err := store.EnsureEncryptionKey(); err != nil {
+		return supervisor.Plan{}, err
+	}
+	late, err := options.FilesFromCertificates()
+	if err != nil {
+		return supervisor.Plan{}, err
+	}
+	all.Files = append(all.Files, late...)
+	if err := all.Write(); err != nil {
+		return supervisor.Plan{}, err
+	}
+	if err := registry.StateOf(c.Instance.Name).SetEndpoint(options.RegistryEndpoint()); err != nil {
+		return supervisor.Plan{}, err
+	}
+	return all.Plan()
+}

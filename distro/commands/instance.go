@@ -1,0 +1,95 @@
+package commands
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/mnicloud/mnicloud/distro/cloud"
+	"github.com/mnicloud/mnicloud/distro/images"
+	"github.com/mnicloud/mnicloud/distro/manifests"
+	"github.com/mnicloud/mnicloud/distro/parts"
+	"github.com/mnicloud/mnicloud/distro/registry"
+	"github.com/mnicloud/mnicloud/distro/supervisor"
+)
+
+// instanceCommand holds what instances run themselves.
+func instanceCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "instance", Short: "What a running cloud runs itself", Hidden: true}
+	cmd.AddCommand(guardCommand(), pushImagesCommand(), installManifestsCommand())
+	return cmd
+}
+
+func guardCommand() *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use:   "guard supervisor|keeper",
+		Short: "Be the supervisor of a cloud, or the keeper of its supervisor",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			role := supervisor.Role(args[0])
+			if role != supervisor.RoleSupervisor && role != supervisor.RoleKeeper {
+				return fmt.Errorf("%q is no role: supervisor or keeper", args[0])
+			}
+			c, err := cloud.Find(name)
+			if err != nil {
+				return err
+			}
+			log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+			return c.Guard(log).Main(cmd.Context(), role)
+		},
+	}
+	instanceFlag(cmd, &name)
+	return cmd
+}
+
+func pushImagesCommand() *cobra.Command {
+	var name, layout string
+	cmd := &cobra.Command{
+		Use:   "push-images",
+		Short: "Fill a cloud's registry from an OCI layout",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := registry.StateOf(name).Client()
+			if err != nil {
+				return err
+			}
+			return images.PushLayout(cmd.Context(), layout, client, func(p images.Progress) {
+				if p.Done {
+					fmt.Fprintln(cmd.ErrOrStderr(), p.Image)
+				}
+			})
+		},
+	}
+	instanceFlag(cmd, &name)
+	cmd.Flags().StringVar(&layout, "layout", "", "folder of the OCI layout")
+	return cmd
+}
+
+func installManifestsCommand() *cobra.Command {
+	var name string
+	var nodes int
+	cmd := &cobra.Command{
+		Use:   "install-manifests",
+		Short: "Install what a cloud's API server must hold",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := cloud.Find(name)
+			if err != nil {
+				return err
+			}
+			options := parts.Options{Instance: c.Instance, Nodes: nodes}
+			config, err := clientcmd.BuildConfigFromFlags("", options.Kubeconfig("installer"))
+			if err != nil {
+				return err
+			}
+			return manifests.Install(cmd.Context(), config, options.Manifests())
+		},
+	}
+	instanceFlag(cmd, &name)
+	cmd.Flags().IntVar(&nodes, "nodes", 0, "how many nodes the cloud has")
+	return cmd
+}
