@@ -22,6 +22,7 @@ func main() {
 	root := cli.New(version.String(), genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr})
 	// The machine owner's commands, one line for each room that has some: cli.AddOwnerCommands(root, room.Commands()...).
 	cli.AddOwnerCommands(root, commands.Commands()...)
+	commands.AddPartLogs(root)
 	cli.AddOwnerCommands(root, host.Command())
 	cli.AddOwnerCommands(root, images.Command(), registry.Command())
 	code := cli.Execute(ctx, root, os.Args[1:])

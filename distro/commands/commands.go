@@ -21,11 +21,11 @@ import (
 
 // Commands are the owner's commands, to be added to the root command.
 func Commands() []*cobra.Command {
-	return []*cobra.Command{upCommand(), downCommand(), resetCommand(), statusCommand(), logsCommand(), instanceCommand()}
+	return []*cobra.Command{upCommand(), downCommand(), resetCommand(), statusCommand(), instanceCommand()}
 }
 
 func instanceFlag(cmd *cobra.Command, name *string) {
-	cmd.Flags().StringVar(name, "instance", instance.Default, "name of the cloud on this machine")
+	cmd.Flags().StringVar(name, "instance", defaultInstance(), "name of the cloud on this machine (environment: MNI_INSTANCE)")
 	_ = cmd.RegisterFlagCompletionFunc("instance", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		all, err := cloud.Registry().List()
 		if err != nil {
@@ -37,6 +37,13 @@ func instanceFlag(cmd *cobra.Command, name *string) {
 		}
 		return names, cobra.ShellCompDirectiveNoFileComp
 	})
+}
+
+func defaultInstance() string {
+	if name := os.Getenv("MNI_INSTANCE"); name != "" {
+		return name
+	}
+	return instance.Default
 }
 
 // progress prints each step with the time since the command began.

@@ -13,37 +13,74 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/mnicloud/mnicloud/distro/cloud"
+	"github.com/mnicloud/mnicloud/distro/instance"
 )
 
-func logsCommand() *cobra.Command {
-	var name string
-	var follow bool
-	var tail int
-	cmd := &cobra.Command{
-		Use:   "logs PART",
-		Short: "Print the log of a part of a cloud",
-		Long:  "Print the log of a part of a cloud, as `mni status` names it: etcd, node-1/kubelet, supervisor, ... (`mni logs` of a tenant's container: give its namespace with -n.)",
-		Args:  cobra.ExactArgs(1),
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			c, err := cloud.Find(name)
-			if err != nil {
-				return nil, cobra.ShellCompDirectiveError
-			}
-			return logNames(c.Instance.LogDir()), cobra.ShellCompDirectiveNoFileComp
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := cloud.Find(name)
-			if err != nil {
-				return err
-			}
-			return PrintLog(cmd.Context(), cmd.OutOrStdout(), c.Instance.LogDir(), args[0], tail, follow)
-		},
+// AddPartLogs lets the tenants' command `mni logs CONTAINER` print the log of a part of the cloud too: when no namespace
+// is given and the name is a part's.
+func AddPartLogs(root *cobra.Command) {
+	cmd, _, err := root.Find([]string{"logs"})
+	if err != nil || cmd == root {
+		return
 	}
-	instanceFlag(cmd, &name)
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on printing what is added")
-	cmd.Flags().IntVar(&tail, "tail", -1, "print only the last lines; -1 prints all")
-	return cmd
+	cmd.Use = "logs CONTAINER|PART"
+	cmd.Long += `
+
+The machine's owner gets the log of a part of the cloud, by the name that ` + "`mni status`" + ` gives it, when no namespace is
+given: etcd, apiserver, node-1/kubelet, supervisor, ... Of the flags, --tail and --follow count there.`
+	cmd.Example += `
+
+  # Of a part of the cloud
+  mni logs node-1/kubelet -f`
+	containers, names := cmd.RunE, cmd.ValidArgsFunction
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		dir, ok := partLogs(cmd, args[0])
+		if !ok {
+			return containers(cmd, args)
+		}
+		follow, err := cmd.Flags().GetBool("follow")
+		if err != nil {
+			return err
+		}
+		tail, err := cmd.Flags().GetInt64("tail")
+		if err != nil {
+			return err
+		}
+		return PrintLog(cmd.Context(), cmd.OutOrStdout(), dir, args[0], int(tail), follow)
+	}
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+		found, directive := names(cmd, args, prefix)
+		if dir, ok := partLogs(cmd, ""); ok && len(args) == 0 {
+			found = append(found, logNames(dir)...)
+		}
+		return found, directive
+	}
+}
+
+// partLogs is the folder of logs, if the command line may speak of the part (of any part when it is empty).
+func partLogs(cmd *cobra.Command, part string) (dir string, ok bool) {
+	for _, elsewhere := range []string{"namespace", "kubeconfig", "context"} {
+		if f := cmd.Flag(elsewhere); f != nil && f.Changed {
+			return "", false
+		}
+	}
+	name := defaultInstance()
+	if f := cmd.Flag("instance"); f != nil && f.Changed {
+		name = f.Value.String()
+	}
+	if instance.ValidateName(name) != nil {
+		return "", false
+	}
+	dir = instance.Instance{Name: name}.LogDir()
+	if part == "" {
+		_, err := os.Stat(dir)
+		return dir, err == nil
+	}
+	if !filepath.IsLocal(part) {
+		return "", false
+	}
+	_, err := os.Stat(filepath.Join(dir, part+".log"))
+	return dir, err == nil
 }
 
 // PrintLog prints a part's log from a folder of logs.

@@ -21,9 +21,9 @@ import (
 
 // Marks in the environment of every part (and of what it starts), by which they are found again.
 const (
-	EnvInstance = "MNI_INSTANCE"
-	envPart     = "MNI_PART"
-	envRevision = "MNI_PART_REVISION"
+	EnvInstance = "MNI_SUPERVISED_INSTANCE"
+	envPart     = "MNI_SUPERVISED_PART"
+	envRevision = "MNI_SUPERVISED_REVISION"
 )
 
 // process is a running part: our child, or one taken over.
