@@ -135,7 +135,7 @@ func (c Cloud) writeSettings(s settings) error {
 
 // options look at the machine for what the parts need to know.
 func (c Cloud) options(nodes int) (parts.Options, error) {
-	credentials, err := registry.StateOf(c.Instance.Name).Credentials()
+	credentials, err := registry.StateOf(c.Instance).Credentials()
 	if err != nil {
 		return parts.Options{}, fmt.Errorf("make the registry's credentials: %w", err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/mnicloud/mnicloud/distro/cloud"
 	"github.com/mnicloud/mnicloud/distro/images"
+	"github.com/mnicloud/mnicloud/distro/instance"
 	"github.com/mnicloud/mnicloud/distro/manifests"
 	"github.com/mnicloud/mnicloud/distro/parts"
 	"github.com/mnicloud/mnicloud/distro/registry"
@@ -53,7 +54,7 @@ func pushImagesCommand() *cobra.Command {
 		Short: "Fill a cloud's registry from an OCI layout",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := registry.StateOf(name).Client()
+			client, err := registry.StateOf(instance.Instance{Name: name}).Client()
 			if err != nil {
 				return err
 			}

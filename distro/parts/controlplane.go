@@ -150,7 +150,7 @@ func (o Options) scheduler() spec {
 
 func (o Options) registry() spec {
 	cert := o.cert(o.Instance.PKIDir(), "registry")
-	state := registry.StateOf(o.Instance.Name)
+	state := registry.StateOf(o.Instance)
 	s := o.machinePart(Registry, "mni", "registry", "serve", "--address="+o.on(registry.Port), "--data="+state.DataDir(),
 		"--cert="+cert.CertFile(), "--key="+cert.KeyFile(), "--htpasswd="+state.HTPasswdFile())
 	s.Env = []string{"GOMEMLIMIT=128MiB"}
