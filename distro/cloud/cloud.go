@@ -10,7 +10,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 
+	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"golang.org/x/sys/unix"
 
 	"github.com/mnicloud/mnicloud/distro/cgroup"
@@ -146,10 +148,36 @@ func (c Cloud) options(nodes int) (parts.Options, error) {
 	if containerd, err = filepath.EvalSymlinks(containerd); err != nil {
 		return parts.Options{}, err
 	}
+	dns, err := c.dnsImage()
+	if err != nil {
+		return parts.Options{}, err
+	}
 	return parts.Options{
-		Instance: c.Instance, Nodes: nodes, BinDir: c.BinDir, ImageLayout: c.ImageLayout, Containerd: containerd,
+		Instance: c.Instance, DNSImage: dns, Nodes: nodes, BinDir: c.BinDir, ImageLayout: c.ImageLayout, Containerd: containerd,
 		RegistryPassword: credentials.Node, Resolver: len(node.Resolver()) > 0, RestrictOOMScore: !hasCapability(unix.CAP_SYS_RESOURCE),
 	}, nil
+}
+
+// dnsImage is the name of the cluster DNS's image, with the tag that it has in the layout.
+func (c Cloud) dnsImage() (string, error) {
+	path, err := layout.FromPath(c.ImageLayout)
+	if err != nil {
+		return "", fmt.Errorf("no images in %s, run `make build`: %w", c.ImageLayout, err)
+	}
+	index, err := path.ImageIndex()
+	if err != nil {
+		return "", err
+	}
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		return "", err
+	}
+	for _, image := range manifest.Manifests {
+		if name := image.Annotations["org.opencontainers.image.ref.name"]; strings.HasPrefix(name, "mni/coredns:") {
+			return registry.Name + "/" + name, nil
+		}
+	}
+	return "", fmt.Errorf("there is no image mni/coredns in %s: run `make build`", c.ImageLayout)
 }
 
 func hasCapability(bit uint) bool {

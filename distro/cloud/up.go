@@ -228,8 +228,5 @@ func (c Cloud) write(options parts.Options) (supervisor.Plan, error) {
 	if err := all.Write(); err != nil {
 		return supervisor.Plan{}, err
 	}
-	if err := registry.StateOf(c.Instance).SetEndpoint(options.RegistryEndpoint()); err != nil {
-		return supervisor.Plan{}, err
-	}
 	return all.Plan()
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/mnicloud/mnicloud/distro/cloud"
 	"github.com/mnicloud/mnicloud/distro/images"
-	"github.com/mnicloud/mnicloud/distro/instance"
 	"github.com/mnicloud/mnicloud/distro/manifests"
 	"github.com/mnicloud/mnicloud/distro/parts"
 	"github.com/mnicloud/mnicloud/distro/registry"
@@ -54,7 +53,11 @@ func pushImagesCommand() *cobra.Command {
 		Short: "Fill a cloud's registry from an OCI layout",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := registry.StateOf(instance.Instance{Name: name}).Client()
+			c, err := cloud.Find(name)
+			if err != nil {
+				return err
+			}
+			client, err := registry.ClientOf(c.Instance)
 			if err != nil {
 				return err
 			}
@@ -71,7 +74,7 @@ func pushImagesCommand() *cobra.Command {
 }
 
 func installManifestsCommand() *cobra.Command {
-	var name string
+	var name, dnsImage string
 	var nodes int
 	cmd := &cobra.Command{
 		Use:   "install-manifests",
@@ -82,7 +85,7 @@ func installManifestsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			options := parts.Options{Instance: c.Instance, Nodes: nodes}
+			options := parts.Options{Instance: c.Instance, Nodes: nodes, DNSImage: dnsImage}
 			config, err := clientcmd.BuildConfigFromFlags("", options.Kubeconfig("installer"))
 			if err != nil {
 				return err
@@ -92,5 +95,6 @@ func installManifestsCommand() *cobra.Command {
 	}
 	instanceFlag(cmd, &name)
 	cmd.Flags().IntVar(&nodes, "nodes", 0, "how many nodes the cloud has")
+	cmd.Flags().StringVar(&dnsImage, "dns-image", "", "image of the cluster's DNS servers")
 	return cmd
 }

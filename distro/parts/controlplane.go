@@ -158,11 +158,6 @@ func (o Options) registry() spec {
 	return s
 }
 
-// RegistryEndpoint is where the instance's registry is.
-func (o Options) RegistryEndpoint() registry.Endpoint {
-	return registry.Endpoint{Address: o.on(registry.Port), CAFile: o.store().CertFile(pki.Cluster)}
-}
-
 // images is the job that fills the registry.
 func (o Options) images() spec {
 	s := o.machinePart(Images, "mni", "instance", "push-images", "--instance="+o.Instance.Name, "--layout="+o.ImageLayout)
@@ -172,7 +167,8 @@ func (o Options) images() spec {
 
 // manifests is the job that installs definitions, rights and the cluster's DNS into the API server.
 func (o Options) manifests() spec {
-	s := o.machinePart(Manifests, "mni", "instance", "install-manifests", "--instance="+o.Instance.Name, fmt.Sprintf("--nodes=%d", o.Nodes))
+	s := o.machinePart(Manifests, "mni", "instance", "install-manifests", "--instance="+o.Instance.Name,
+		fmt.Sprintf("--nodes=%d", o.Nodes), "--dns-image="+o.DNSImage)
 	config := o.kubeconfig("installer", o.cert(o.Instance.PKIDir(), "installer"))
 	s.Once, s.After, s.files = true, []string{APIServer}, []File{config}
 	return s
@@ -182,8 +178,10 @@ func (o Options) cloud() spec {
 	a := o.Instance.Addresses()
 	cert := o.cert(o.Instance.PKIDir(), "mni-cloud")
 	config := o.kubeconfig("mni-cloud", cert)
-	s := o.machinePart(Cloud, "mni-cloud", "--kubeconfig="+config.Path,
-		"--infrastructure-cidr="+a.Infrastructure.String(), "--service-cidr="+a.Services.String(), "--underlay-cidr="+a.Underlay.String())
+	s := o.machinePart(Cloud, "mni-cloud", "--kubeconfig="+config.Path, "--infrastructure-cidr="+a.Infrastructure.String(),
+		"--reserved-cidr="+a.Services.String(), "--reserved-cidr="+a.Underlay.String(),
+		"--health-address="+o.on(9441), "--metrics-address="+o.on(9442))
+	s.Ready = &supervisor.Probe{URL: "http://" + o.on(9441) + "/readyz"}
 	s.Env = []string{"GOMEMLIMIT=256MiB"}
 	s.After = []string{Manifests}
 	return o.kubeClient(s, config, cert)

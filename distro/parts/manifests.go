@@ -3,7 +3,6 @@ package parts
 import (
 	"github.com/mnicloud/mnicloud/distro/manifests"
 	"github.com/mnicloud/mnicloud/distro/node"
-	"github.com/mnicloud/mnicloud/distro/registry"
 )
 
 // Manifests are the values of the manifests that the instance's API server must hold.
@@ -11,7 +10,7 @@ func (o Options) Manifests() manifests.Values {
 	return manifests.Values{
 		ClusterDNS:  o.Instance.Addresses().DNS.String(),
 		DNSReplicas: min(o.Nodes, 2),
-		DNSImage:    registry.Name + "/mni/coredns:latest",
+		DNSImage:    o.DNSImage,
 		Forward:     len(node.Resolver()) > 0,
 	}
 }

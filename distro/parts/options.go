@@ -30,6 +30,8 @@ type Options struct {
 	Containerd string
 	// ImageLayout is the OCI layout with the images that the instance's registry must hold.
 	ImageLayout string
+	// DNSImage is the image of the cluster's DNS servers.
+	DNSImage string
 	// RegistryPassword is the nodes' password at the registry.
 	RegistryPassword string
 	// Resolver says that nodes have a resolver for names outside the cluster.
