@@ -151,8 +151,8 @@ func (o Options) scheduler() spec {
 func (o Options) registry() spec {
 	cert := o.cert(o.Instance.PKIDir(), "registry")
 	state := registry.StateOf(o.Instance)
-	s := o.machinePart(Registry, "mni", "registry", "serve", "--address="+o.on(registry.Port), "--data="+state.DataDir(),
-		"--cert="+cert.CertFile(), "--key="+cert.KeyFile(), "--htpasswd="+state.HTPasswdFile())
+	s := o.machinePart(Registry, "mni", "registry", "serve", "--address="+o.on(registry.Port), "--data="+state.Dir,
+		"--cert="+cert.CertFile(), "--key="+cert.KeyFile())
 	s.Env = []string{"GOMEMLIMIT=128MiB"}
 	s.Ready = &supervisor.Probe{URL: "https://" + o.on(registry.Port) + registry.HealthPath, CA: o.store().CertFile(pki.Cluster)}
 	return s
