@@ -20,7 +20,7 @@ import (
 )
 
 // builderVersion is part of what an image is made from; raise it when the same inputs shall give another image.
-const builderVersion = "1"
+const builderVersion = "2"
 
 // BuildOptions say where an image build reads and writes.
 type BuildOptions struct {
@@ -48,6 +48,10 @@ type Built struct {
 // Build makes the cloud's images as an OCI layout. Images whose inputs did not change stay as they are; what no image needs
 // any more is removed. Builds into the same directory wait for each other.
 func Build(ctx context.Context, options BuildOptions, report func(Built)) error {
+	return build(ctx, options, selected(options.Only), report)
+}
+
+func build(ctx context.Context, options BuildOptions, recipes []recipe, report func(Built)) error {
 	if options.Packages == "" {
 		options.Packages = filepath.Join(filepath.Dir(filepath.Clean(options.Out)), "packages")
 	}
@@ -61,7 +65,7 @@ func Build(ctx context.Context, options BuildOptions, report func(Built)) error 
 		return fmt.Errorf("images: %w", err)
 	}
 	b := builder{BuildOptions: options, out: out, cache: cache}
-	for _, r := range selected(options.Only) {
+	for _, r := range recipes {
 		built, err := b.build(ctx, r)
 		if err != nil {
 			return fmt.Errorf("images: %s: %w", r.Repository, err)
@@ -78,15 +82,7 @@ func selected(only []string) []recipe {
 	if len(only) == 0 {
 		return recipes
 	}
-	var chosen []recipe
-	for _, r := range recipes {
-		for _, name := range only {
-			if r.Repository == name {
-				chosen = append(chosen, r)
-			}
-		}
-	}
-	return chosen
+	return slices.DeleteFunc(slices.Clone(recipes), func(r recipe) bool { return !slices.Contains(only, r.Repository) })
 }
 
 type builder struct {
@@ -174,11 +170,8 @@ func (b builder) choose(ctx context.Context, r recipe, in *inputs) error {
 		return err
 	}
 	hash := sha256.New()
+	in.chosen = chosen
 	for _, d := range chosen {
-		if r.Alone && !slices.Contains(r.Packages, d.name) {
-			continue
-		}
-		in.chosen = append(in.chosen, d)
 		fmt.Fprintln(hash, d.file, d.sha256)
 	}
 	in.packages = fmt.Sprintf("%x", hash.Sum(nil))
@@ -186,13 +179,10 @@ func (b builder) choose(ctx context.Context, r recipe, in *inputs) error {
 }
 
 func (b builder) content(ctx context.Context, r recipe, in inputs) (tree, error) {
-	if len(r.Packages) == 0 {
-		return r.fromProgram(in.program), nil
-	}
 	if err := b.cache.fetch(ctx, in.chosen); err != nil {
 		return nil, err
 	}
-	return r.fromPackages(ctx, b.cache, in.chosen)
+	return r.content(ctx, in.program, b.cache, in.chosen)
 }
 
 // assemble makes an OCI image of one layer.

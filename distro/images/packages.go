@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -32,7 +31,7 @@ type packages struct {
 	cache string // directory of .deb files
 }
 
-var uriLine = regexp.MustCompile(`^'[^']*' (([a-z0-9][a-z0-9+.-]*)_(.+)_[a-z0-9-]+\.deb) \d+ (?:SHA256:([a-f0-9]{64}))?`)
+var uriLine = regexp.MustCompile(`^'[^']*' (([a-z0-9][a-z0-9+.-]*)_(.+)_[a-z0-9-]+\.deb) \d+ SHA256:([a-f0-9]{64})`)
 
 // openPackages makes the cache directory when it is missing.
 func openPackages(cache string) (packages, error) {
@@ -42,7 +41,7 @@ func openPackages(cache string) (packages, error) {
 // closure lists names and everything they depend on, as apt would install them on an empty system, by name.
 func (p packages) closure(ctx context.Context, names []string) ([]debianPackage, error) {
 	args := []string{"install", "--print-uris", "--yes", "-qq", "--no-install-recommends",
-		"-o", "Dir::State::status=/dev/null", "-o", "Debug::NoLocking=true"}
+		"-o", "Dir::State::status=/dev/null", "-o", "Debug::NoLocking=true", "-o", "Acquire::ForceHash=SHA256"}
 	output, err := p.apt(ctx, append(args, names...))
 	if err != nil {
 		// The machine may have no package lists yet, or old ones.
@@ -53,41 +52,33 @@ func (p packages) closure(ctx context.Context, names []string) ([]debianPackage,
 			return nil, err
 		}
 	}
-	wanted := slices.DeleteFunc(parseURIs(output), func(d debianPackage) bool { return slices.Contains(withoutPackages, d.name) })
-	if len(wanted) == 0 {
-		return nil, fmt.Errorf("apt-get lists no package for %s", strings.Join(names, ", "))
-	}
-	// `install` may name weaker hashes than `download` does.
-	args = []string{"download", "--print-uris", "-qq"}
-	for _, d := range wanted {
-		args = append(args, d.name+"="+d.version)
-	}
-	if output, err = p.apt(ctx, args); err != nil {
+	found, err := parseURIs(output)
+	if err != nil {
 		return nil, err
 	}
-	found := parseURIs(output)
+	found = slices.DeleteFunc(found, func(d debianPackage) bool { return slices.Contains(withoutPackages, d.name) })
+	if len(found) == 0 {
+		return nil, fmt.Errorf("apt-get finds no package to download for %s; it says:\n%s", strings.Join(names, ", "), output)
+	}
 	slices.SortFunc(found, func(a, b debianPackage) int { return strings.Compare(a.name, b.name) })
-	for _, d := range found {
-		if d.sha256 == "" {
-			return nil, fmt.Errorf("apt-get names no SHA-256 for %s", d.file)
-		}
-	}
-	if len(found) != len(wanted) {
-		return nil, fmt.Errorf("apt-get lists %d packages for %s and can download %d", len(wanted), strings.Join(names, ", "), len(found))
-	}
 	return found, nil
 }
 
 // parseURIs reads the lines of apt-get --print-uris: 'URI' FILE SIZE HASH.
-func parseURIs(output []byte) []debianPackage {
+func parseURIs(output []byte) ([]debianPackage, error) {
 	var found []debianPackage
 	for line := range strings.Lines(string(output)) {
-		if match := uriLine.FindStringSubmatch(line); match != nil {
-			version := strings.ReplaceAll(match[3], "%3a", ":")
-			found = append(found, debianPackage{name: match[2], version: version, file: match[1], sha256: match[4]})
+		if !strings.HasPrefix(line, "'") {
+			continue
 		}
+		match := uriLine.FindStringSubmatch(line)
+		if match == nil {
+			return nil, fmt.Errorf("apt-get names no .deb file with a SHA-256 hash: %s", strings.TrimSpace(line))
+		}
+		version := strings.ReplaceAll(match[3], "%3a", ":")
+		found = append(found, debianPackage{name: match[2], version: version, file: match[1], sha256: match[4]})
 	}
-	return found
+	return found, nil
 }
 
 // fetch downloads what is not in the cache yet. apt checks signatures and hashes; the cache is checked here.
@@ -150,7 +141,8 @@ var unwanted = []string{"etc/init.d", "usr/share/bash-completion", "usr/share/bu
 
 func keepOfPackage(name string) bool {
 	if doc, ok := strings.CutPrefix(name, "usr/share/doc/"); ok {
-		return !strings.Contains(doc, "/") || path.Base(doc) == "copyright"
+		_, file, below := strings.Cut(doc, "/")
+		return !below || file == "copyright"
 	}
 	return !slices.ContainsFunc(unwanted, func(dir string) bool { return name == dir || strings.HasPrefix(name, dir+"/") })
 }

@@ -19,7 +19,7 @@ const (
 	searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 )
 
-// recipe is how one image is made: from one of our programs, or from Debian packages.
+// recipe is how one image is made: from one of our programs, Debian packages, or both.
 type recipe struct {
 	// Repository, and Tag if it does not come from VersionOf.
 	Repository, Tag string
@@ -29,9 +29,8 @@ type recipe struct {
 	Program string
 	// VersionOf is the Go module in Program whose version is the tag.
 	VersionOf string
-	// Packages are Debian packages; what they depend on comes too unless Alone.
+	// Packages are Debian packages; what they depend on comes too.
 	Packages []string
-	Alone    bool
 	// Applets makes busybox' links.
 	Applets bool
 	// Roots makes the bundle of certificate authorities from ca-certificates.
@@ -56,19 +55,20 @@ var recipes = []recipe{
 	},
 	{
 		Repository: "mni/whoami", Tag: DefaultTag, Title: "whoami", Description: "Answers HTTP and UDP with its own identity",
-		Program: "whoami", User: nonroot, Entrypoint: []string{"/whoami"},
+		Program: "whoami", Packages: []string{"busybox-static"}, Applets: true, User: nonroot, Entrypoint: []string{"/whoami"},
 	},
 	{
 		Repository: "mni/busybox", Tag: DefaultTag, Title: "BusyBox", Description: "Shell and small tools: httpd, wget, nc, ping, ip",
-		Packages: []string{"busybox-static"}, Alone: true, Applets: true, User: "0:0", Cmd: []string{"sh"},
+		Packages: []string{"busybox-static"}, Applets: true, User: "0:0", Cmd: []string{"sh"},
 	},
 	{
-		Repository: "mni/curl", Tag: DefaultTag, Title: "curl", Description: "HTTP client",
-		Packages: []string{"ca-certificates", "curl"}, Roots: true, User: nonroot, Entrypoint: []string{"/usr/bin/curl"}, Cmd: []string{"--help"},
+		Repository: "mni/curl", Tag: DefaultTag, Title: "curl", Description: "HTTP client, and a shell",
+		Packages: []string{"busybox-static", "ca-certificates", "curl"}, Applets: true, Roots: true, User: nonroot,
+		Entrypoint: []string{"/usr/bin/curl"}, Cmd: []string{"--help"},
 	},
 }
 
-// tag is the recipe's tag; for a version, without the leading v.
+// tag is the recipe's tag.
 func (r recipe) tag(programs string) (string, error) {
 	if r.VersionOf == "" {
 		return r.Tag, nil
@@ -78,24 +78,25 @@ func (r recipe) tag(programs string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", path, err)
 	}
-	for _, module := range append(info.Deps, &info.Main) {
-		if module.Path == r.VersionOf {
-			return strings.TrimPrefix(module.Version, "v"), nil
+	version, ok := versionIn(info, r.VersionOf)
+	if !ok {
+		return "", fmt.Errorf("%s is not built with module %s", path, r.VersionOf)
+	}
+	return version, nil
+}
+
+// versionIn is the version of a module in a program, without the leading v.
+func versionIn(info *buildinfo.BuildInfo, module string) (string, bool) {
+	for _, dependency := range info.Deps {
+		if dependency.Path == module {
+			return strings.TrimPrefix(dependency.Version, "v"), true
 		}
 	}
-	return "", fmt.Errorf("%s is not built with module %s", path, r.VersionOf)
+	return "", false
 }
 
-// fromProgram is the content of an image with one static program.
-func (r recipe) fromProgram(program []byte) tree {
-	content := tree{}
-	content.file(r.Program, 0o755, program)
-	accounts(content)
-	return content
-}
-
-// fromPackages is the content of an image of Debian packages that are in the cache.
-func (r recipe) fromPackages(ctx context.Context, cache packages, wanted []debianPackage) (tree, error) {
+// content is what is in the image. The packages are in the cache.
+func (r recipe) content(ctx context.Context, program []byte, cache packages, wanted []debianPackage) (tree, error) {
 	content := tree{}
 	for _, d := range wanted {
 		if err := cache.unpack(ctx, d, content); err != nil {
@@ -110,15 +111,18 @@ func (r recipe) fromPackages(ctx context.Context, cache packages, wanted []debia
 	if r.Roots {
 		bundle(content)
 	}
+	if r.Program != "" {
+		content.file(r.Program, 0o755, program)
+	}
 	content.mergeUsr()
-	accounts(content)
-	content.dir("root", 0o700)
-	content.file("etc/nsswitch.conf", 0o644, []byte("hosts: files dns\n"))
+	base(content)
 	return content, nil
 }
 
-// accounts adds the users that images run as, and /tmp.
-func accounts(content tree) {
+// base adds what every image has: the users that images run as, and the directories and files programs expect.
+func base(content tree) {
+	content.dir("root", 0o700)
+	content.file("etc/nsswitch.conf", 0o644, []byte("hosts: files dns\n"))
 	content.file("etc/passwd", 0o644, []byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\nnonroot:x:65532:65532:nonroot:/:/bin/false\n"))
 	content.file("etc/group", 0o644, []byte("root:x:0:\nnogroup:x:65534:\nnonroot:x:65532:\n"))
 	content.dir("tmp", 0o1777)
@@ -184,7 +188,7 @@ func (r recipe) config(architecture, tag string, wanted []debianPackage) *v1.Con
 		labels["jp.mnicloud.packages"] = strings.Join(list, " ")
 	}
 	return &v1.ConfigFile{
-		Architecture: architecture, OS: "linux", Created: v1.Time{Time: epoch},
+		Architecture: architecture, OS: "linux", Created: v1.Time{Time: epoch}, RootFS: v1.RootFS{Type: "layers"},
 		Config: v1.Config{User: r.User, Env: []string{searchPath}, Entrypoint: r.Entrypoint, Cmd: r.Cmd, WorkingDir: "/", Labels: labels},
 	}
 }

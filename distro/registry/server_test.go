@@ -93,6 +93,22 @@ func (r *running) ref(image string) name.Reference {
 	return ref
 }
 
+// request sends one request by hand and returns the status.
+func (r *running) request(method, path, user, password string) int {
+	transport, err := r.client.Transport()
+	require.NoError(r.t, err)
+	defer transport.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(r.t.Context(), method, "https://"+r.endpoint.Address+path, nil)
+	require.NoError(r.t, err)
+	if user != "" {
+		request.SetBasicAuth(user, password)
+	}
+	answer, err := (&http.Client{Transport: transport}).Do(request)
+	require.NoError(r.t, err)
+	require.NoError(r.t, answer.Body.Close())
+	return answer.StatusCode
+}
+
 func (r *running) push(image string, content v1.Image) {
 	require.NoError(r.t, remote.Write(r.ref(image), content, r.options(registry.MachineUser, r.client.Password)...))
 }
