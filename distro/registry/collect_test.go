@@ -102,6 +102,7 @@ func TestImagesOfAnIndexThatIsBeingPushedStay(t *testing.T) {
 	require.NoError(t, remote.Write(r.ref("app@"+digest.String()), image, r.options("", "")...))
 	_, err = r.client.Collect(t.Context(), true)
 	require.NoError(t, err)
+	r.pullable("app@"+digest.String(), image)
 
 	index := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: image})
 	require.NoError(t, remote.WriteIndex(r.ref("app:v1"), index, r.options("", "")...))

@@ -15,13 +15,19 @@ func HostsFile(configPath string) string { return filepath.Join(configPath, Name
 // (mode 0600). It may always be given: a registry without authentication ignores it.
 func HostsTOML(endpoint Endpoint, password string) []byte {
 	var out strings.Builder
-	fmt.Fprintf(&out, "server = %q\ncapabilities = [\"pull\", \"resolve\"]\n", "https://"+endpoint.Address)
+	server := "https://" + endpoint.Address
+	// containerd 1.6 wants a host table, and tries the server itself after it.
+	fmt.Fprintf(&out, "server = %q\n", server)
+	if endpoint.CAFile != "" {
+		fmt.Fprintf(&out, "ca = %q\n", endpoint.CAFile)
+	}
+	fmt.Fprintf(&out, "\n[host.%q]\ncapabilities = [\"pull\", \"resolve\"]\n", server)
 	if endpoint.CAFile != "" {
 		fmt.Fprintf(&out, "ca = %q\n", endpoint.CAFile)
 	}
 	if password != "" {
 		basic := base64.StdEncoding.EncodeToString([]byte(NodeUser + ":" + password))
-		fmt.Fprintf(&out, "\n[header]\nAuthorization = [%q]\n", "Basic "+basic)
+		fmt.Fprintf(&out, "\n[host.%q.header]\nAuthorization = [%q]\n", server, "Basic "+basic)
 	}
 	return []byte(out.String())
 }
