@@ -17,8 +17,10 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
@@ -85,11 +87,11 @@ func (o *options) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	config, err := o.restConfig()
+	api, err := o.restConfig()
 	if err != nil {
 		return err
 	}
-	mgr, err := o.manager(config)
+	mgr, err := o.manager(api)
 	if err != nil {
 		return err
 	}
@@ -141,12 +143,12 @@ func (o *options) restConfig() (*rest.Config, error) {
 	return config, nil
 }
 
-func (o *options) manager(config *rest.Config) (ctrl.Manager, error) {
+func (o *options) manager(api *rest.Config) (ctrl.Manager, error) {
 	s := runtime.NewScheme()
 	if err := errors.Join(scheme.AddToScheme(s), netv1.AddToScheme(s), vpcv1.AddToScheme(s), ctrv1.AddToScheme(s)); err != nil {
 		return nil, fmt.Errorf("register the kinds: %w", err)
 	}
-	mgr, err := ctrl.NewManager(config, ctrl.Options{
+	mgr, err := ctrl.NewManager(api, ctrl.Options{
 		Scheme:                        s,
 		Cache:                         cache.Options{ByObject: network.CacheByObject()},
 		LeaderElection:                o.leaderElect,
@@ -155,6 +157,9 @@ func (o *options) manager(config *rest.Config) (ctrl.Manager, error) {
 		LeaderElectionReleaseOnCancel: true,
 		Metrics:                       metricsserver.Options{BindAddress: o.metricsAddress},
 		HealthProbeBindAddress:        o.healthAddress,
+		// controller-runtime 0.24's priority queue can hang when it is shut down: it hands an item to a worker that has left,
+		// holding its locks, and the others wait for those until the grace period is over.
+		Controller: config.Controller{UsePriorityQueue: ptr.To(false)},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("connect to the API server: %w", err)

@@ -15,7 +15,7 @@ import (
 
 func TestAVpcAndItsSubnetsBecomeReadyOnTheNetwork(t *testing.T) {
 	w := newTenant(t)
-	startControllers(t, nil)
+	startControllers(t)
 	vpc := w.vpc("main", "10.0.0.0/16")
 	web, db := w.subnet("web", "main", "10.0.1.0/24"), w.subnet("db", "main", "10.0.2.0/24")
 	w.untilReady(vpc, web, db)
@@ -35,7 +35,7 @@ func TestAVpcAndItsSubnetsBecomeReadyOnTheNetwork(t *testing.T) {
 
 func TestASubnetWaitsForItsVpcAndStartsAtOnceWhenItComes(t *testing.T) {
 	w := newTenant(t)
-	startControllers(t, nil)
+	startControllers(t)
 	subnet := w.subnet("web", "main", "10.0.1.0/24")
 	message := w.untilReason(subnet, "VpcNotFound")
 	require.Contains(t, message, "spec.vpc names Vpc main")
@@ -50,14 +50,14 @@ func TestASubnetWaitsForItsVpcAndStartsAtOnceWhenItComes(t *testing.T) {
 
 func TestAVpcOfAnotherTenantIsNotFound(t *testing.T) {
 	a, b := newTenant(t), newTenant(t)
-	startControllers(t, nil)
+	startControllers(t)
 	a.untilReady(a.vpc("main", "10.0.0.0/16"))
 	b.untilReason(b.subnet("web", "main", "10.0.1.0/24"), "VpcNotFound")
 }
 
 func TestARefusedRangeIsToldAndNothingIsMade(t *testing.T) {
 	w := newTenant(t)
-	startControllers(t, nil)
+	startControllers(t)
 	reserved := w.vpc("reserved", "172.30.0.0/20")
 	require.Contains(t, w.untilReason(reserved, "CIDRReserved"), "172.30.0.0/16")
 	require.Equal(t, status.Error, reserved.Status.Phase)
@@ -76,7 +76,7 @@ func TestARefusedRangeIsToldAndNothingIsMade(t *testing.T) {
 
 func TestOfTwoSubnetsThatOverlapTheEarlierWinsAndTheOtherFollowsWhenItGoes(t *testing.T) {
 	w := newTenant(t)
-	startControllers(t, nil)
+	startControllers(t)
 	w.vpc("main", "10.0.0.0/16")
 	first := w.subnet("first", "main", "10.0.1.0/24")
 	w.untilReady(first)
@@ -90,7 +90,7 @@ func TestOfTwoSubnetsThatOverlapTheEarlierWinsAndTheOtherFollowsWhenItGoes(t *te
 
 func TestTwoTenantsMayHaveTheSameRanges(t *testing.T) {
 	a, b := newTenant(t), newTenant(t)
-	startControllers(t, nil)
+	startControllers(t)
 	for _, w := range []*tenant{a, b} {
 		w.untilReady(w.vpc("main", "10.0.0.0/16"), w.subnet("web", "main", "10.0.1.0/24"))
 	}
@@ -98,7 +98,7 @@ func TestTwoTenantsMayHaveTheSameRanges(t *testing.T) {
 
 func TestOfManySubnetsOfOneRangeMadeAtOnceExactlyOneIsMade(t *testing.T) {
 	w := newTenant(t)
-	startControllers(t, nil)
+	startControllers(t)
 	w.untilReady(w.vpc("main", "10.0.0.0/16"))
 	var subnets []*vpcv1.Subnet
 	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
@@ -120,7 +120,7 @@ func TestOfManySubnetsOfOneRangeMadeAtOnceExactlyOneIsMade(t *testing.T) {
 
 func TestAVpcWaitsForItsSubnetsAndASubnetForItsUse(t *testing.T) {
 	w := newTenant(t)
-	startControllers(t, nil)
+	startControllers(t)
 	vpc, web, db := w.vpc("main", "10.0.0.0/16"), w.subnet("web", "main", "10.0.1.0/24"), w.subnet("db", "main", "10.0.2.0/24")
 	w.untilReady(vpc, web, db)
 	nic := w.interfaceIn(web, "Container web-0")
@@ -145,7 +145,7 @@ func TestAVpcWaitsForItsSubnetsAndASubnetForItsUse(t *testing.T) {
 
 func TestWhatWasMadeIsMadeAgainWhenSomebodyDeletesIt(t *testing.T) {
 	w := newTenant(t)
-	startControllers(t, nil)
+	startControllers(t)
 	vpc, web := w.vpc("main", "10.0.0.0/16"), w.subnet("web", "main", "10.0.1.0/24")
 	w.untilReady(vpc, web)
 	part := named(&netv1.Subnet{}, string(web.UID))
@@ -158,6 +158,7 @@ func TestWhatWasMadeIsMadeAgainWhenSomebodyDeletesIt(t *testing.T) {
 
 func TestWhatWasMadeForObjectsThatVanishedIsCollected(t *testing.T) {
 	w := newTenant(t)
+	startNetwork(t)
 	stop := runControllers(t, nil)
 	vpc, web := w.vpc("main", "10.0.0.0/16"), w.subnet("web", "main", "10.0.1.0/24")
 	w.untilReady(vpc, web)
@@ -173,7 +174,7 @@ func TestWhatWasMadeForObjectsThatVanishedIsCollected(t *testing.T) {
 		require.False(t, w.read(obj))
 	}
 	again := w.vpc("main", "10.9.0.0/16")
-	startControllers(t, nil)
+	t.Cleanup(runControllers(t, nil))
 	w.untilReady(again)
 	w.untilNothingOf(vpc, web)
 }

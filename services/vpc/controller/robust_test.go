@@ -1,0 +1,112 @@
+package controller
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+	"github.com/mnicloud/mnicloud/test/writes"
+)
+
+func TestTheSteadyStateCostsNoWrites(t *testing.T) {
+	w := newTenant(t)
+	startNetwork(t)
+	stop := runControllers(t, nil)
+	w.untilReady(w.vpc("main", "10.0.0.0/16"), w.subnet("web", "main", "10.0.1.0/24"))
+	w.untilReason(w.subnet("overlaps", "main", "10.0.1.0/24"), "CIDROverlap")
+	w.untilReason(w.subnet("waits", "other", "10.0.1.0/24"), "VpcNotFound")
+	stop()
+
+	// Controllers that start reconcile everything there is; a marker that comes after it shows that they have.
+	again := writes.New(writes.Point{})
+	t.Cleanup(runControllers(t, again))
+	other := newTenant(t)
+	marker := other.subnet("marker", "none", "10.0.1.0/24")
+	other.untilReason(marker, "VpcNotFound")
+	for _, line := range again.Lines() {
+		require.Contains(t, line, other.namespace, "all writes: %v", again.Lines())
+	}
+}
+
+// TestControllersThatDieAtAnyWriteLeaveNothingBehind lets them die before and after each write of a whole life, making and
+// deleting, and starts new ones.
+func TestControllersThatDieAtAnyWriteLeaveNothingBehind(t *testing.T) {
+	startNetwork(t)
+	for _, after := range []bool{false, true} {
+		for n := 1; ; n++ {
+			reached := false
+			ok := t.Run(fmt.Sprintf("write %d, done: %v", n, after), func(t *testing.T) {
+				w := newTenant(t)
+				log := writes.New(writes.Point{Write: n, After: after})
+				stop := runControllers(t, log)
+				revive := func() {
+					if log.Dead() && !reached {
+						reached = true
+						stop()
+						stop = runControllers(t, nil)
+					}
+				}
+				defer func() { stop() }()
+
+				vpc, web := w.vpc("main", "10.0.0.0/16"), w.subnet("web", "main", "10.0.1.0/24")
+				w.eventually("ready", revive, func() bool {
+					return w.read(vpc) && w.read(web) && isReady(vpc) && isReady(web)
+				})
+				require.NoError(t, w.Delete(w.ctx, vpc))
+				require.NoError(t, w.Delete(w.ctx, web))
+				w.eventually("gone", revive, func() bool { return !w.read(vpc) && !w.read(web) })
+				w.untilNothingOf(vpc, web)
+			})
+			if !ok || !reached {
+				break
+			}
+		}
+	}
+}
+
+func TestDeletingInAnyOrderConverges(t *testing.T) {
+	startControllers(t)
+	orders := [][]int{{0, 1, 2, 3}, {3, 2, 1, 0}, {0, 3, 1, 2}, {2, 0, 3, 1}, {1, 3, 0, 2}, {3, 0, 1, 2}}
+	for _, order := range orders {
+		t.Run(fmt.Sprint(order), func(t *testing.T) {
+			w := newTenant(t)
+			vpc, web, db := w.vpc("main", "10.0.0.0/16"), w.subnet("web", "main", "10.0.1.0/24"), w.subnet("db", "main", "10.0.2.0/24")
+			w.untilReady(vpc, web, db)
+			nic := w.interfaceIn(web, "Container web-0")
+			until(w, "has an address", nic, func(n *netv1.NetworkInterface) bool { return n.Status.Address != "" })
+
+			objects := []client.Object{vpc, web, db, nic}
+			for _, i := range order {
+				require.NoError(t, w.Delete(w.ctx, objects[i]))
+			}
+			begin := time.Now()
+			for _, obj := range objects {
+				w.untilGone(obj)
+			}
+			w.untilNothingOf(vpc, web, db)
+			require.Less(t, time.Since(begin), 10*time.Second)
+		})
+	}
+}
+
+func isReady(o client.Object) bool {
+	c := readyOf(o)
+	return c != nil && c.Status == "True"
+}
+
+// eventually waits for the condition, looking after the controllers meanwhile.
+func (w *tenant) eventually(what string, meanwhile func(), ok func() bool) {
+	w.t.Helper()
+	deadline := time.Now().Add(patience)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		require.False(w.t, time.Now().After(deadline), "not within %s: %s", patience, what)
+		meanwhile()
+		<-tick.C
+	}
+}
