@@ -82,12 +82,11 @@ func decide(w world) plan {
 // decideInterface chooses the next step for the interface in the network's Subnet of the name home; settled is false when
 // the interface is as it should be.
 func decideInterface(w world, home string) (p plan, settled bool) {
-	subnet := w.container.Spec.Subnet
 	if w.nic == nil {
-		return plan{step: makeInterface, result: conditions.Progressing("Allocating", "an address of Subnet "+subnet+" is being given")}, true
+		return plan{step: makeInterface, result: conditions.Progressing("Allocating", "an address of the Subnet is being given")}, true
 	}
 	if w.nic.Spec.Subnet != home && w.nic.DeletionTimestamp.IsZero() {
-		result := conditions.Progressing("Moving", "Subnet "+subnet+" is another one than before; the Container is made anew in it")
+		result := conditions.Progressing("Moving", "spec.subnet names another Subnet of that name than before; the Container is made anew in it")
 		if w.pod != nil {
 			return plan{step: removePod, result: result}, true
 		}
@@ -128,11 +127,11 @@ func checkSubnet(c *ctrv1.Container, subnet *vpcv1.Subnet) *conditions.Result {
 	switch {
 	case subnet == nil:
 		no = conditions.Waiting("SubnetNotFound", fmt.Sprintf(
-			"spec.subnet names Subnet %s, which does not exist in this namespace; create it, or make a new Container that names another", name))
+			"spec.subnet names Subnet %q, which does not exist in this namespace; create it, or make a new Container that names another", name))
 	case !subnet.DeletionTimestamp.IsZero():
-		no = conditions.Waiting("SubnetDeleting", fmt.Sprintf("spec.subnet names Subnet %s, which is being deleted; delete this Container too", name))
+		no = conditions.Waiting("SubnetDeleting", fmt.Sprintf("spec.subnet names Subnet %q, which is being deleted; delete this Container too", name))
 	case !conditions.IsReady(subnet.Status.Conditions, subnet.Generation) || subnet.Status.Attachment == nil:
-		message := fmt.Sprintf("spec.subnet names Subnet %s, which is not ready yet", name)
+		message := fmt.Sprintf("spec.subnet names Subnet %q, which is not ready yet", name)
 		if why := conditions.Message(subnet.Status.Conditions); why != "" {
 			message += ": " + why
 		}
@@ -148,14 +147,14 @@ func addressProblem(c *ctrv1.Container, nic *netv1.NetworkInterface) conditions.
 	ready := meta.FindStatusCondition(nic.Status.Conditions, status.ConditionReady)
 	switch {
 	case ready == nil:
-		return conditions.Progressing("Allocating", "an address of Subnet "+c.Spec.Subnet+" is being given")
+		return conditions.Progressing("Allocating", "an address of the Subnet is being given")
 	case ready.Reason == "AddressesExhausted":
 		return conditions.Failed(ready.Reason, fmt.Sprintf(
-			"spec.subnet: all addresses of Subnet %s are in use; delete a Container that is in it, or make a new one in another Subnet", c.Spec.Subnet))
+			"spec.subnet: all addresses of Subnet %q are in use; delete a Container that is in it, or make a new one in another Subnet", c.Spec.Subnet))
 	case meta.IsStatusConditionTrue(nic.Status.Conditions, status.ConditionStalled):
-		return conditions.Failed(ready.Reason, fmt.Sprintf("spec.subnet: Subnet %s gives no address: %s", c.Spec.Subnet, ready.Message))
+		return conditions.Failed(ready.Reason, fmt.Sprintf("spec.subnet: Subnet %q gives no address: %s", c.Spec.Subnet, ready.Message))
 	}
-	return conditions.Progressing("Allocating", "an address of Subnet "+c.Spec.Subnet+" is being given")
+	return conditions.Progressing("Allocating", "an address of the Subnet is being given")
 }
 
 // addressOf is the interface's address, "" while it has none.

@@ -38,7 +38,7 @@ func TestASubnetWaitsForItsVpcAndStartsAtOnceWhenItComes(t *testing.T) {
 	startControllers(t)
 	subnet := w.subnet("web", "main", "10.0.1.0/24")
 	message := w.untilReason(subnet, "VpcNotFound")
-	require.Contains(t, message, "spec.vpc names Vpc main")
+	require.Contains(t, message, `spec.vpc names Vpc "main"`)
 	require.Equal(t, status.Pending, subnet.Status.Phase)
 	require.Empty(t, subnet.Finalizers, "nothing was made for it, so it may go freely")
 
@@ -61,11 +61,11 @@ func TestARefusedRangeIsToldAndNothingIsMade(t *testing.T) {
 	reserved := w.vpc("reserved", "172.30.0.0/20")
 	require.Contains(t, w.untilReason(reserved, "CIDRReserved"), "172.30.0.0/16")
 	require.Equal(t, status.Error, reserved.Status.Phase)
-	require.Contains(t, w.untilReason(w.subnet("r", "reserved", "172.30.1.0/24"), "VpcNotReady"), "the cloud keeps for itself")
+	require.Contains(t, w.untilReason(w.subnet("r", "reserved", "172.30.1.0/24"), "VpcNotReady"), "meets the reserved range")
 
 	w.untilReady(w.vpc("main", "10.0.0.0/16"))
 	outside := w.subnet("outside", "main", "10.1.0.0/24")
-	require.Contains(t, w.untilReason(outside, "CIDROutsideVPC"), "10.0.0.0/16, the range of Vpc main")
+	require.Contains(t, w.untilReason(outside, "CIDROutsideVPC"), `10.0.0.0/16, the range of Vpc "main"`)
 	require.Equal(t, status.Error, outside.Status.Phase)
 	for _, uid := range []client.Object{reserved, outside} {
 		require.Empty(t, uid.GetFinalizers())
@@ -81,7 +81,7 @@ func TestOfTwoSubnetsThatOverlapTheEarlierWinsAndTheOtherFollowsWhenItGoes(t *te
 	first := w.subnet("first", "main", "10.0.1.0/24")
 	w.untilReady(first)
 	second := w.subnet("second", "main", "10.0.1.128/25")
-	require.Contains(t, w.untilReason(second, "CIDROverlap"), "overlaps 10.0.1.0/24 of Subnet first")
+	require.Contains(t, w.untilReason(second, "CIDROverlap"), `overlaps 10.0.1.0/24 of Subnet "first"`)
 	require.Nil(t, second.Status.Attachment)
 
 	require.NoError(t, w.Delete(w.ctx, first))

@@ -38,7 +38,7 @@ func checkVPC(vpc *vpcv1.Vpc, reserved []netip.Prefix) refusal {
 	for _, r := range reserved {
 		if r.Overlaps(cidr) {
 			return refuse(conditions.Failed(reasonCIDRReserved, fmt.Sprintf(
-				"spec.cidr %s meets %s, which the cloud keeps for itself; make a new Vpc with another range, such as 10.0.0.0/16", cidr, r)))
+				"spec.cidr %s meets the reserved range %s; make a new Vpc with another range, such as 10.0.0.0/16", cidr, r)))
 		}
 	}
 	return nil
@@ -50,7 +50,7 @@ func checkSubnet(subnet *vpcv1.Subnet, vpc *vpcv1.Vpc) refusal {
 	name := subnet.Spec.VPC
 	if vpc == nil {
 		return refuse(conditions.Waiting(reasonVPCNotFound, fmt.Sprintf(
-			"spec.vpc names Vpc %s, which does not exist in this namespace; create it, or make a new Subnet that names another", name)))
+			"spec.vpc names Vpc %q, which does not exist in this namespace; create it, or make a new Subnet that names another", name)))
 	}
 	cidr, err := netip.ParsePrefix(subnet.Spec.CIDR)
 	if err != nil {
@@ -59,13 +59,13 @@ func checkSubnet(subnet *vpcv1.Subnet, vpc *vpcv1.Vpc) refusal {
 	whole, err := netip.ParsePrefix(vpc.Spec.CIDR)
 	if err == nil && !(whole.Bits() <= cidr.Bits() && whole.Contains(cidr.Addr())) {
 		return refuse(conditions.Failed(reasonCIDROutsideVPC, fmt.Sprintf(
-			"spec.cidr %s is not a part of %s, the range of Vpc %s; make a new Subnet with a part of it", cidr, whole, name)))
+			"spec.cidr %s is not a part of %s, the range of Vpc %q; make a new Subnet with a part of it", cidr, whole, name)))
 	}
 	if !vpc.DeletionTimestamp.IsZero() {
-		return refuse(conditions.Waiting(reasonVPCDeleting, fmt.Sprintf("spec.vpc names Vpc %s, which is being deleted; delete this Subnet too", name)))
+		return refuse(conditions.Waiting(reasonVPCDeleting, fmt.Sprintf("spec.vpc names Vpc %q, which is being deleted; delete this Subnet too", name)))
 	}
 	if !conditions.IsReady(vpc.Status.Conditions, vpc.Generation) {
-		message := fmt.Sprintf("spec.vpc names Vpc %s, which is not ready yet", name)
+		message := fmt.Sprintf("spec.vpc names Vpc %q, which is not ready yet", name)
 		if why := conditions.Message(vpc.Status.Conditions); why != "" {
 			message += ": " + why
 		}
@@ -88,7 +88,7 @@ func checkOverlap(subnet *vpcv1.Subnet, others []vpcv1.Subnet) refusal {
 		}
 		if taken, err := netip.ParsePrefix(other.Spec.CIDR); err == nil && taken.Overlaps(cidr) {
 			return refuse(conditions.Failed(reasonCIDROverlap, fmt.Sprintf(
-				"spec.cidr %s overlaps %s of Subnet %s; make a new Subnet with a range that no other Subnet of Vpc %s has, or delete that one",
+				"spec.cidr %s overlaps %s of Subnet %q; make a new Subnet with a range that no other Subnet of Vpc %q has, or delete that one",
 				cidr, taken, other.Name, subnet.Spec.VPC)))
 		}
 	}

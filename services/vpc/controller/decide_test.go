@@ -41,7 +41,7 @@ func TestAVpcThatMeetsAReservedRangeIsRefused(t *testing.T) {
 		no := checkVPC(aVPC(cidr, ok), reserved)
 		require.NotNil(t, no, cidr)
 		require.Equal(t, "CIDRReserved", no.Reason)
-		require.Contains(t, no.Message, "spec.cidr "+cidr+" meets")
+		require.Contains(t, no.Message, "spec.cidr "+cidr+" meets the reserved range")
 		require.Contains(t, no.Message, "make a new Vpc")
 	}
 	require.Equal(t, "CIDRInvalid", checkVPC(aVPC("x", ok), reserved).Reason)
@@ -61,8 +61,8 @@ func TestASubnetGoesIntoAReadyVpcOfWhichItIsAPart(t *testing.T) {
 	}{
 		{"a part", "10.0.1.0/24", aVPC("10.0.0.0/16", ready), "", ""},
 		{"the whole", "10.0.0.0/16", aVPC("10.0.0.0/16", ready), "", ""},
-		{"no Vpc", "10.0.1.0/24", nil, "VpcNotFound", "spec.vpc names Vpc main, which does not exist in this namespace; create it"},
-		{"beside it", "10.1.0.0/24", aVPC("10.0.0.0/16", ready), "CIDROutsideVPC", "spec.cidr 10.1.0.0/24 is not a part of 10.0.0.0/16, the range of Vpc main"},
+		{"no Vpc", "10.0.1.0/24", nil, "VpcNotFound", `spec.vpc names Vpc "main", which does not exist in this namespace; create it`},
+		{"beside it", "10.1.0.0/24", aVPC("10.0.0.0/16", ready), "CIDROutsideVPC", `spec.cidr 10.1.0.0/24 is not a part of 10.0.0.0/16, the range of Vpc "main"`},
 		{"around it", "10.0.0.0/8", aVPC("10.0.0.0/16", ready), "CIDROutsideVPC", "is not a part of"},
 		{"a Vpc that waits", "10.0.1.0/24", aVPC("10.0.0.0/16", conditions.Progressing("Provisioning", "the network is making it")), "VpcNotReady", "not ready yet: the network is making it"},
 		{"a Vpc that is refused", "10.0.1.0/24", aVPC("10.0.0.0/16", conditions.Failed("CIDRReserved", "it is reserved")), "VpcNotReady", "it is reserved"},
@@ -117,7 +117,7 @@ func TestWhoHadARangeFirstKeepsIt(t *testing.T) {
 			}
 			require.NotNil(t, no)
 			require.Equal(t, "CIDROverlap", no.Reason)
-			require.Contains(t, no.Message, "spec.cidr 10.0.1.0/24 overlaps "+tc.other.Spec.CIDR+" of Subnet a")
+			require.Contains(t, no.Message, "spec.cidr 10.0.1.0/24 overlaps "+tc.other.Spec.CIDR+` of Subnet "a"`)
 		})
 	}
 }

@@ -122,7 +122,7 @@ func (r *subnetReconciler) delete(ctx context.Context, subnet *vpcv1.Subnet) err
 		return err
 	}
 	if !gone {
-		return r.tell(ctx, subnet, conditions.Progressing(reasonDeleting, "the network is removing Subnet "+subnet.Name), backend.Subnet{})
+		return r.tell(ctx, subnet, conditions.Progressing(reasonDeleting, "the network is removing the Subnet"), backend.Subnet{})
 	}
 	return finalizer.Remove(ctx, r.client, subnet, vpcv1.Finalizer)
 }

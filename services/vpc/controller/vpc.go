@@ -89,7 +89,7 @@ func (r *vpcReconciler) delete(ctx context.Context, vpc *vpcv1.Vpc) error {
 		return err
 	}
 	if !gone {
-		return r.tell(ctx, vpc, conditions.Progressing(reasonDeleting, "the network is removing Vpc "+vpc.Name))
+		return r.tell(ctx, vpc, conditions.Progressing(reasonDeleting, "the network is removing the Vpc"))
 	}
 	return finalizer.Remove(ctx, r.client, vpc, vpcv1.Finalizer)
 }

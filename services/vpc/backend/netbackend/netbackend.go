@@ -57,7 +57,7 @@ func (b *Backend) EnsureVPC(ctx context.Context, vpc *vpcv1.Vpc) (conditions.Res
 		return refused(err)
 	}
 	names := strings.NewReplacer(string(vpc.UID), vpc.Name)
-	return resultOf("Vpc "+vpc.Name, live, live.Status.Conditions, names), nil
+	return resultOf("the Vpc", live, live.Status.Conditions, names), nil
 }
 
 // EnsureSubnet implements backend.Backend.
@@ -79,7 +79,7 @@ func (b *Backend) EnsureSubnet(ctx context.Context, vpc *vpcv1.Vpc, subnet *vpcv
 		Attachment:     &vpcv1.Attachment{PodAnnotations: map[string]string{netv1.AnnotationSubnet: string(subnet.UID)}},
 	}
 	names := strings.NewReplacer(string(subnet.UID), subnet.Name, string(vpc.UID), vpc.Name)
-	return made, resultOf("Subnet "+subnet.Name, live, live.Status.Conditions, names), nil
+	return made, resultOf("the Subnet", live, live.Status.Conditions, names), nil
 }
 
 // UsersOfSubnet implements backend.Backend.

@@ -36,5 +36,5 @@ func refused(err error) (conditions.Result, error) {
 
 // remaking says that what was made is being deleted by somebody else; it is made anew when it is gone.
 func remaking(kind, name string) conditions.Result {
-	return conditions.Progressing("Remaking", fmt.Sprintf("what the network made for %s %s is being deleted; it is made anew then", kind, name))
+	return conditions.Progressing("Remaking", fmt.Sprintf("what the network made for %s %q is being deleted; it is made anew then", kind, name))
 }
