@@ -81,7 +81,7 @@ func newCloud(t testing.TB, nodes int) *cloud {
 		for _, member := range c.nodes {
 			require.NoError(t, n.Members.Set(member.address, Member{}))
 		}
-		c.endpoint(n, EndpointKey{1, n.address}, Endpoint{VPCID: 1, Kind: EndpointHost, MAC: testConfig("").HostMAC})
+		c.endpoint(n, EndpointKey{1, n.address}, Endpoint{VPCID: 1, Kind: EndpointHost})
 	}
 	c.subnet(1, 1, "198.18.0.0/17")
 	return c

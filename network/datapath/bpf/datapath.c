@@ -141,4 +141,4 @@ int vxlan_ingress(struct __sk_buff *skb)
 	return finish(skb, from_member(skb));
 }
 
-char _license[] SEC("license") = "Dual MIT/GPL";
+char _license[] SEC("license") = "Apache-2.0";

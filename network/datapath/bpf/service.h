@@ -71,8 +71,8 @@ static __always_inline struct backend *pick_backend(struct backend_key *slot, co
 	return backend;
 }
 
-/* Chooses the backend of a new flow and enters the flow. */
-static __noinline int open_flow(const struct conntrack_key *flow, struct conntrack *ct)
+/* Chooses the backend of a new flow. */
+static __noinline int choose_backend(const struct conntrack_key *flow, struct conntrack *ct)
 {
 	struct affinity_key client = {};
 	struct service_key key = {};
@@ -114,7 +114,7 @@ static __noinline int open_flow(const struct conntrack_key *flow, struct conntra
 	ct->backend_port = backend->port;
 	if (backend->address.w[3] == flow->source.w[3])
 		ct->flags |= CONNTRACK_HAIRPIN;
-	return create(flow, ct);
+	return 0;
 }
 
 static __always_inline void flow_key(struct conntrack_key *key, const struct packet *p, enum conntrack_direction direction)
@@ -152,8 +152,10 @@ static __noinline int to_backend(struct __sk_buff *skb, struct packet *p)
 		touch(&key, ct, p->tcp_flags, now);
 	} else {
 		fresh.last_seen = now;
-		int error = open_flow(&key, &fresh);
+		int error = choose_backend(&key, &fresh);
 
+		if (!error)
+			error = create(&key, &fresh);
 		if (error)
 			return error;
 		ct = &fresh;
