@@ -174,7 +174,7 @@ func vxlanPort(t *testing.T) uint16 {
 	if err != nil || !ok {
 		t.Fatalf("instance %s: %v", instance, err)
 	}
-	return found.Addresses().VXLANPort
+	return uint16(found.Addresses().VXLANPort)
 }
 
 // nodeAddress is the underlay address of a node.
