@@ -180,7 +180,7 @@ func (r *reconciler) nameTaken(ctx context.Context, w world, p plan) (plan, erro
 		return p, err
 	}
 	return plan{result: conditions.Failed("NameTaken", fmt.Sprintf(
-		"a Pod named %s that is not this Container's is in the namespace; delete it, or make the Container with another name", w.container.Name)), again: retryRefused}, nil
+		"a Pod named %q that is not this Container's is in the namespace; delete it, or make the Container with another name", w.container.Name)), again: retryRefused}, nil
 }
 
 func (r *reconciler) remove(ctx context.Context, obj client.Object, opts ...client.DeleteOption) error {

@@ -98,6 +98,7 @@ func environment(c *ctrv1.Container, subnet *vpcv1.Subnet, address string) []cor
 		{Name: "MNI_ADDRESS", Value: address},
 		{Name: "MNI_VPC", Value: subnet.Spec.VPC},
 		{Name: "MNI_SUBNET", Value: subnet.Name},
+		{Name: "MNI_NODE", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "spec.nodeName"}}},
 	}
 	for _, e := range c.Spec.Env {
 		env = append(env, corev1.EnvVar{Name: e.Name, Value: e.Value})

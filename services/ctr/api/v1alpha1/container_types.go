@@ -136,7 +136,8 @@ type ContainerSpec struct {
 	// +kubebuilder:validation:MaxItems=256
 	// +listType=atomic
 	Args []string `json:"args,omitempty"`
-	// Env are environment variables. MNI_NAME, MNI_ADDRESS, MNI_VPC and MNI_SUBNET are set by the cloud.
+	// Env are environment variables. MNI_NAME, MNI_ADDRESS, MNI_VPC, MNI_SUBNET and MNI_NODE are
+	// set by the cloud.
 	// +optional
 	// +kubebuilder:validation:MaxItems=256
 	// +listType=map

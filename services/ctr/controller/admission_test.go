@@ -1,0 +1,70 @@
+package controller
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	ctrv1 "github.com/mnicloud/mnicloud/services/ctr/api/v1alpha1"
+)
+
+func TestTheAPIServerRefusesContainersThatCannotBe(t *testing.T) {
+	w := newTenant(t)
+	for _, tc := range []struct {
+		name   string
+		change func(*ctrv1.Container)
+		says   string
+	}{
+		{"no image", func(c *ctrv1.Container) { c.Spec.Image = "" }, "spec.image"},
+		{"image in capitals", func(c *ctrv1.Container) { c.Spec.Image = "WhoAmI" }, "spec.image"},
+		{"image with a space", func(c *ctrv1.Container) { c.Spec.Image = "who ami" }, "spec.image"},
+		{"image with a scheme", func(c *ctrv1.Container) { c.Spec.Image = "https://registry/whoami" }, "spec.image"},
+		{"image with an empty tag", func(c *ctrv1.Container) { c.Spec.Image = "whoami:" }, "spec.image"},
+		{"image with half a digest", func(c *ctrv1.Container) { c.Spec.Image = "whoami@sha256:abc" }, "spec.image"},
+		{"no Subnet", func(c *ctrv1.Container) { c.Spec.Subnet = "" }, "spec.subnet"},
+		{"a Subnet of another namespace", func(c *ctrv1.Container) { c.Spec.Subnet = strings.Repeat("x", 64) }, "spec.subnet"},
+		{"the cloud's variable", func(c *ctrv1.Container) { c.Spec.Env = []ctrv1.EnvVar{{Name: "MNI_ADDRESS"}} }, "names that begin with MNI_ are set by the cloud"},
+		{"a variable that is none", func(c *ctrv1.Container) { c.Spec.Env = []ctrv1.EnvVar{{Name: "1A"}} }, "spec.env"},
+		{"a variable twice", func(c *ctrv1.Container) { c.Spec.Env = []ctrv1.EnvVar{{Name: "A"}, {Name: "A"}} }, "spec.env"},
+		{"port 0", func(c *ctrv1.Container) { c.Spec.Ports = []ctrv1.Port{{Port: 0}} }, "spec.ports"},
+		{"port 65536", func(c *ctrv1.Container) { c.Spec.Ports = []ctrv1.Port{{Port: 65536}} }, "spec.ports"},
+		{"a port's name", func(c *ctrv1.Container) { c.Spec.Ports = []ctrv1.Port{{Port: 1, Name: "80"}} }, "spec.ports"},
+		{"a protocol", func(c *ctrv1.Container) { c.Spec.Ports = []ctrv1.Port{{Port: 1, Protocol: "SCTP"}} }, "spec.ports"},
+		{"two ways to probe", func(c *ctrv1.Container) {
+			c.Spec.Probes = &ctrv1.Probes{Liveness: &ctrv1.Probe{HTTPGet: &ctrv1.HTTPGet{Port: 80}, TCPConnect: &ctrv1.TCPConnect{Port: 80}}}
+		}, "set exactly one of exec, httpGet and tcpConnect"},
+		{"no way to probe", func(c *ctrv1.Container) { c.Spec.Probes = &ctrv1.Probes{Readiness: &ctrv1.Probe{}} }, "set exactly one of"},
+		{"claims", func(c *ctrv1.Container) { c.Spec.Resources.Claims = []corev1.ResourceClaim{{Name: "gpu"}} }, "claims are not supported"},
+		{"a node", func(c *ctrv1.Container) { c.Spec.Node = "Node 1" }, "spec.node"},
+		{"a long name", func(c *ctrv1.Container) { c.Name = strings.Repeat("a", 64) }, "metadata.name must be at most 63"},
+		{"a name with dots", func(c *ctrv1.Container) { c.Name = "a.b" }, "metadata.name must be"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := &ctrv1.Container{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "x"}, Spec: ctrv1.ContainerSpec{Subnet: "web", Image: "whoami"}}
+			tc.change(c)
+			err := w.Create(t.Context(), c)
+			require.True(t, apierrors.IsInvalid(err), "%v", err)
+			require.ErrorContains(t, err, tc.says)
+		})
+	}
+	for _, image := range []string{
+		"whoami", "whoami:1", "library/whoami", "registry.mni.internal/mni/whoami:latest", "registry:5000/a/b/c:v1.2.3-rc.1_x",
+		"whoami@sha256:" + strings.Repeat("a", 64), "registry.example.com/a__b/c-d:1@sha256:" + strings.Repeat("0", 64),
+	} {
+		t.Run(image+" is allowed", func(t *testing.T) {
+			c := &ctrv1.Container{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, GenerateName: "ok-"}, Spec: ctrv1.ContainerSpec{Subnet: "web", Image: image}}
+			require.NoError(t, w.Create(t.Context(), c))
+		})
+	}
+}
+
+func TestTheSubnetOfAContainerCannotBeChanged(t *testing.T) {
+	w := newTenant(t)
+	c := w.container("web-0", "web")
+	c.Spec.Subnet = "other"
+	require.ErrorContains(t, w.Update(t.Context(), c), "subnet cannot be changed; make a new Container")
+}
