@@ -1,4 +1,5 @@
-// Package config holds the CustomResourceDefinitions of the ctr API, generated into crd/.
+// Package config holds the CustomResourceDefinitions and the rights of the controllers of the ctr API, generated into
+// crd/ and rbac/.
 package config
 
 import "embed"
@@ -7,3 +8,8 @@ import "embed"
 //
 //go:embed crd/*.yaml
 var CRDs embed.FS
+
+// Roles are the ClusterRoles of the room's controllers as YAML files under rbac/.
+//
+//go:embed rbac/*.yaml
+var Roles embed.FS

@@ -31,15 +31,17 @@ import (
 	"github.com/mnicloud/mnicloud/test/writes"
 )
 
-// server is the API server that all tests of the package share.
-var server *rest.Config
-
 func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard())
-	os.Exit(apiserver.Main(m, func(c *rest.Config) {
-		server = c
-		server.QPS = -1
-	}))
+	os.Exit(apiserver.Main(m))
+}
+
+// server is the API server that all tests of the package share.
+func server(t *testing.T) *rest.Config {
+	t.Helper()
+	config := apiserver.Shared(t)
+	config.QPS = -1
+	return config
 }
 
 // patience bounds each wait for a condition.
@@ -66,7 +68,7 @@ type tenant struct {
 // newTenant makes a namespace. When the test ends its Vpcs and Subnets are asked to go, and the test fails if one stays.
 func newTenant(t *testing.T) *tenant {
 	t.Helper()
-	c, err := client.New(server, client.Options{Scheme: testScheme()})
+	c, err := client.New(server(t), client.Options{Scheme: testScheme()})
 	require.NoError(t, err)
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "tenant-"}}
 	require.NoError(t, c.Create(t.Context(), ns))
@@ -107,7 +109,7 @@ func runControllers(t *testing.T, log *writes.Log) (stop func()) {
 
 func newManager(t *testing.T) ctrl.Manager {
 	t.Helper()
-	mgr, err := ctrl.NewManager(server, ctrl.Options{
+	mgr, err := ctrl.NewManager(server(t), ctrl.Options{
 		Scheme:  testScheme(),
 		Metrics: metricsserver.Options{BindAddress: "0"},
 		// controller-runtime 0.24's priority queue can hang when it is shut down, as cmd/mni-cloud says.
