@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience bounds each wait for a condition.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 func testScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()

@@ -21,7 +21,8 @@ func (r *interfaceReconciler) setup(mgr ctrl.Manager) error {
 		}), onUpdate(podEnded)).
 		Watches(&netv1.Subnet{}, mapped(r.ofSubnet), onCreateOrUpdate(subnetChanged)).
 		Watches(&netv1.VPC{}, mapped(r.ofVPC), onCreateOrUpdate(vpcChanged)).
-		Watches(&netv1.IPLease{}, mapped(r.ofLease), onDelete).
+		Watches(&netv1.IPLease{}, mapped(r.holderOf)).
+		Watches(&netv1.IPLease{}, mapped(r.inNeed), onDelete).
 		WatchesMetadata(&corev1.Namespace{}, mapped(func(ctx context.Context, namespace *metav1.PartialObjectMetadata) []reconcile.Request {
 			return r.interfaces(ctx, interfaceByNamespace, namespace.Name)
 		}), onUpdate(func(before, after *metav1.PartialObjectMetadata) bool {
@@ -62,8 +63,12 @@ func (r *interfaceReconciler) ofVPC(ctx context.Context, vpc *netv1.VPC) []recon
 	return out
 }
 
-// ofLease are the interfaces that a lease's end concerns: it leaves an address for whoever waits, and its holder, if that
-// lives, without one.
-func (r *interfaceReconciler) ofLease(ctx context.Context, lease *netv1.IPLease) []reconcile.Request {
-	return append(r.interfaces(ctx, interfaceByNeed, lease.Spec.Subnet), requests(lease.Spec.Interface)...)
+// holderOf is the interface that has a lease: it may have one too many, or lose one.
+func (r *interfaceReconciler) holderOf(_ context.Context, lease *netv1.IPLease) []reconcile.Request {
+	return requests(lease.Spec.Interface)
+}
+
+// inNeed are the interfaces that need an address of a lease's Subnet: one is free when the lease goes.
+func (r *interfaceReconciler) inNeed(ctx context.Context, lease *netv1.IPLease) []reconcile.Request {
+	return r.interfaces(ctx, interfaceByNeed, lease.Spec.Subnet)
 }

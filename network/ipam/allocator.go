@@ -1,7 +1,6 @@
 package ipam
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,28 +56,25 @@ type Holder struct {
 // address or an *InUseError. Current is the address that the holder's status tells the world: a holder keeps it (also when
 // its lease was lost and nobody took it: else *InUseError), and other leases of the holder in the network are freed only
 // once current says so, so that a published address always has a lease. When nothing is free: *ExhaustedError.
+//
+// The cache may not know yet of a lease made just now (before a restart, or a status write that failed). The holder then
+// tries the same addresses in the same order, finds its own lease, and has it. Only when an earlier address of that order
+// became free meanwhile it gets a second lease, which is freed by the next call that sees both.
 func (a *Allocator) Ensure(ctx context.Context, network Network, holder Holder, want, current netip.Addr) (netip.Addr, error) {
 	if !want.IsValid() && current.IsValid() && network.CIDR.Contains(current) {
 		want = current
 	}
-	held, err := a.held(ctx, a.Client, network, holder)
+	held, err := a.held(ctx, network, holder)
 	if err != nil {
 		return netip.Addr{}, err
 	}
 	if keep, ok := choose(held, want); ok {
 		return keep, a.releaseOthers(ctx, held, keep, current)
 	}
-	if !a.anyFree(ctx, network, want, holder) {
-		return netip.Addr{}, a.refusal(ctx, network, want)
+	if want.IsValid() {
+		return a.leaseWanted(ctx, network, holder, want)
 	}
-	// The cache may lag behind a lease made just now, before a restart or a failed status write.
-	if held, err = a.held(ctx, a.Live, network, holder); err != nil {
-		return netip.Addr{}, err
-	}
-	if keep, ok := choose(held, want); ok {
-		return keep, a.releaseOthers(ctx, held, keep, current)
-	}
-	return a.lease(ctx, network, holder, want)
+	return a.leaseAny(ctx, network, holder)
 }
 
 // heldLease is one lease that a holder has.
@@ -99,9 +95,9 @@ func choose(held []heldLease, want netip.Addr) (keep netip.Addr, ok bool) {
 }
 
 // held lists the leases the holder has in the network, lowest address first.
-func (a *Allocator) held(ctx context.Context, from client.Reader, network Network, holder Holder) ([]heldLease, error) {
+func (a *Allocator) held(ctx context.Context, network Network, holder Holder) ([]heldLease, error) {
 	var list netv1.IPLeaseList
-	if err := from.List(ctx, &list, client.MatchingFields{FieldInterfaceUID: string(holder.UID)}); err != nil {
+	if err := a.Client.List(ctx, &list, client.MatchingFields{FieldInterfaceUID: string(holder.UID)}); err != nil {
 		return nil, fmt.Errorf("list the leases of NetworkInterface %s: %w", holder.Name, err)
 	}
 	var held []heldLease
@@ -116,52 +112,29 @@ func (a *Allocator) held(ctx context.Context, from client.Reader, network Networ
 	return held, nil
 }
 
-// anyFree tells, by the cache, whether trying to lease makes sense.
-func (a *Allocator) anyFree(ctx context.Context, network Network, want netip.Addr, holder Holder) bool {
-	if want.IsValid() {
-		return !a.leased(ctx, network, want)
+// leaseWanted leases the one address asked for.
+func (a *Allocator) leaseWanted(ctx context.Context, network Network, holder Holder, want netip.Addr) (netip.Addr, error) {
+	other, err := a.holderOf(ctx, network, want)
+	if err != nil {
+		return netip.Addr{}, err
 	}
-	for address := range (Range{network.CIDR}).Candidates(string(holder.UID)) {
-		if !a.leased(ctx, network, address) {
-			return true
+	if other == "" {
+		var ours bool
+		if ours, other, err = a.create(ctx, network, holder, want); err != nil || ours {
+			return want, err
 		}
 	}
-	return false
+	return netip.Addr{}, &InUseError{Address: want, Subnet: network.Subnet, Holder: other}
 }
 
-// leased tells whether the cache knows a lease of the address.
-func (a *Allocator) leased(ctx context.Context, network Network, address netip.Addr) bool {
-	var lease netv1.IPLease
-	return a.Client.Get(ctx, client.ObjectKey{Name: LeaseName(network.VNI, address)}, &lease) == nil
-}
-
-// refusal is why nothing can be leased.
-func (a *Allocator) refusal(ctx context.Context, network Network, want netip.Addr) error {
-	if !want.IsValid() {
-		return &ExhaustedError{Subnet: network.Subnet, CIDR: network.CIDR, Capacity: Range{network.CIDR}.Capacity()}
-	}
-	var lease netv1.IPLease
-	err := a.Client.Get(ctx, client.ObjectKey{Name: LeaseName(network.VNI, want)}, &lease)
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("read the lease of %s: %w", want, err)
-	}
-	return &InUseError{Address: want, Subnet: network.Subnet, Holder: cmp.Or(lease.Spec.Interface, "(just released)")}
-}
-
-// lease creates a lease of the wanted address, or of the first candidate that nobody has.
-func (a *Allocator) lease(ctx context.Context, network Network, holder Holder, want netip.Addr) (netip.Addr, error) {
-	if want.IsValid() {
-		ours, other, err := a.create(ctx, network, holder, want)
-		switch {
-		case err != nil:
+// leaseAny leases the first candidate that nobody has.
+func (a *Allocator) leaseAny(ctx context.Context, network Network, holder Holder) (netip.Addr, error) {
+	for address := range (Range{network.CIDR}).Candidates(string(holder.UID)) {
+		other, err := a.holderOf(ctx, network, address)
+		if err != nil {
 			return netip.Addr{}, err
-		case !ours:
-			return netip.Addr{}, &InUseError{Address: want, Subnet: network.Subnet, Holder: other}
 		}
-		return want, nil
-	}
-	for address := range (Range{network.CIDR}).Candidates(string(holder.UID)) {
-		if a.leased(ctx, network, address) {
+		if other != "" {
 			continue
 		}
 		ours, _, err := a.create(ctx, network, holder, address)
@@ -173,6 +146,19 @@ func (a *Allocator) lease(ctx context.Context, network Network, holder Holder, w
 		}
 	}
 	return netip.Addr{}, &ExhaustedError{Subnet: network.Subnet, CIDR: network.CIDR, Capacity: Range{network.CIDR}.Capacity()}
+}
+
+// holderOf is the name of the interface that, as far as the cache knows, has the address; "" when none has.
+func (a *Allocator) holderOf(ctx context.Context, network Network, address netip.Addr) (string, error) {
+	var lease netv1.IPLease
+	err := a.Client.Get(ctx, client.ObjectKey{Name: LeaseName(network.VNI, address)}, &lease)
+	if client.IgnoreNotFound(err) != nil {
+		return "", fmt.Errorf("read the lease of %s: %w", address, err)
+	}
+	if err != nil {
+		return "", nil
+	}
+	return lease.Spec.Interface, nil
 }
 
 // create tries to lease one address. When another interface has it, other is that interface's name.
@@ -193,7 +179,7 @@ func (a *Allocator) create(ctx context.Context, network Network, holder Holder, 
 	var existing netv1.IPLease
 	err = a.Live.Get(ctx, client.ObjectKeyFromObject(lease), &existing)
 	if apierrors.IsNotFound(err) {
-		return false, "(just released)", nil
+		return false, "(released just now)", nil
 	}
 	if err != nil {
 		return false, "", fmt.Errorf("read IPLease %s, which exists already: %w", lease.Name, err)
@@ -225,10 +211,11 @@ func (a *Allocator) Release(ctx context.Context, lease *netv1.IPLease) error {
 	return fmt.Errorf("delete IPLease %s: %w", lease.Name, err)
 }
 
-// ReleaseAll deletes every lease the holder has, in any Subnet.
+// ReleaseAll deletes every lease that the cache knows the holder to have, in any Subnet. One that the cache does not know of
+// yet outlives its holder and is freed as an orphan.
 func (a *Allocator) ReleaseAll(ctx context.Context, holder Holder) error {
 	var list netv1.IPLeaseList
-	if err := a.Live.List(ctx, &list, client.MatchingFields{FieldInterfaceUID: string(holder.UID)}); err != nil {
+	if err := a.Client.List(ctx, &list, client.MatchingFields{FieldInterfaceUID: string(holder.UID)}); err != nil {
 		return fmt.Errorf("list the leases of NetworkInterface %s: %w", holder.Name, err)
 	}
 	var errs []error

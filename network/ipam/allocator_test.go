@@ -95,6 +95,27 @@ func TestACacheThatLagsBehindDoesNotMakeASecondLease(t *testing.T) {
 	require.Len(t, names(t, c), 1)
 }
 
+func TestASecondLeaseMadeBehindALaggingCacheIsFreedOnceBothAreSeen(t *testing.T) {
+	c := store(t)
+	lag := &Allocator{Client: lagging{c, store(t)}, Live: c}
+	order := firstOf(Range{front.CIDR}, string(holder("web").UID), 2)
+	_, _, err := lag.create(t.Context(), front, holder("db"), order[0])
+	require.NoError(t, err)
+	second, err := lag.Ensure(t.Context(), front, holder("web"), netip.Addr{}, netip.Addr{})
+	require.NoError(t, err)
+	require.Equal(t, order[1], second)
+
+	require.NoError(t, (&Allocator{Client: c, Live: c}).ReleaseAll(t.Context(), holder("db")))
+	first, err := lag.Ensure(t.Context(), front, holder("web"), netip.Addr{}, netip.Addr{})
+	require.NoError(t, err)
+	require.Equal(t, order[0], first)
+	seeing := &Allocator{Client: c, Live: c}
+	got, err := seeing.Ensure(t.Context(), front, holder("web"), netip.Addr{}, first)
+	require.NoError(t, err)
+	require.Equal(t, first, got)
+	require.Equal(t, []string{LeaseName(1001, first)}, names(t, c))
+}
+
 func TestACacheThatLagsBehindDoesNotGiveAnAddressTwice(t *testing.T) {
 	c := store(t)
 	a := &Allocator{Client: lagging{c, store(t)}, Live: c}
@@ -119,7 +140,7 @@ func TestAFullRangeSaysWhatToDoAndServesAgainWhenAnAddressIsFree(t *testing.T) {
 	_, err := a.Ensure(t.Context(), front, holder("late"), netip.Addr{}, netip.Addr{})
 	var exhausted *ExhaustedError
 	require.ErrorAs(t, err, &exhausted)
-	require.EqualValues(t, 13, exhausted.Capacity)
+	require.Equal(t, uint64(13), exhausted.Capacity)
 	require.EqualError(t, err, "spec.subnet: all 13 addresses of Subnet front (10.0.1.0/28) are in use; delete an interface in it, or use a Subnet with a larger CIDR")
 
 	require.NoError(t, a.ReleaseAll(t.Context(), holder("7")))

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
@@ -104,7 +105,12 @@ func start(assets string) (*rest.Config, func() error, error) {
 			return nil, nil, err
 		}
 	}
-	env := &envtest.Environment{BinaryAssetsDirectory: assets, ErrorIfCRDPathMissing: true}
+	// A machine busy with builds may take long; a healthy one takes seconds.
+	const patience = 3 * time.Minute
+	env := &envtest.Environment{
+		BinaryAssetsDirectory: assets, ErrorIfCRDPathMissing: true,
+		ControlPlaneStartTimeout: patience, ControlPlaneStopTimeout: patience,
+	}
 	for _, dir := range crdDirs {
 		env.CRDDirectoryPaths = append(env.CRDDirectoryPaths, filepath.Join(Root(), dir))
 	}

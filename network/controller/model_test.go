@@ -1,0 +1,305 @@
+package controller
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+	"github.com/mnicloud/mnicloud/network/ipam"
+)
+
+// history is a random one: Pods, interfaces, Subnets and leases come and go while the controllers crash in the middle of
+// writes and start again. At every moment no address is published twice; when all is quiet nothing is missing, stale or
+// double.
+type history struct {
+	*world
+	random     *rand.Rand
+	namespaces []string
+	pods       int
+	// published remembers each interface's address and MAC by its UID: they never change.
+	published map[string]string
+}
+
+func TestWhateverHappensNoAddressIsMissingStaleOrDouble(t *testing.T) {
+	for _, seed := range []uint64{1, 2} {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			h := &history{world: idleWorld(t), random: rand.New(rand.NewPCG(seed, 0)), published: map[string]string{}} //nolint:gosec // a history to repeat
+			h.namespaces = []string{h.namespace(), h.namespace()}
+			h.startWithCrash()
+			for _, vpc := range []string{"a", "b"} {
+				h.make(newVPC(vpc, h.namespaces[0]))
+				h.restoreSubnets(vpc)
+			}
+			for round := range 4 {
+				for range 12 {
+					h.step()
+					h.check()
+				}
+				h.stop()
+				if round == 3 {
+					h.wrap = nil
+					h.start()
+				} else {
+					h.startWithCrash()
+				}
+			}
+			h.restoreSubnets("a")
+			h.restoreSubnets("b")
+			var wrong string
+			if !h.until(func() bool { wrong = h.unsettled(); return wrong == "" }) {
+				t.Fatalf("does not converge: %s\n%s", wrong, h.dump())
+			}
+			h.check()
+		})
+	}
+}
+
+// startWithCrash starts controllers that die at a write soon to come: before or after it.
+func (h *history) startWithCrash() {
+	at, how := 1+h.random.Int64N(25), before
+	if h.random.IntN(2) == 0 {
+		how = after
+	}
+	writes := &counting{crash: func(n int64) crash {
+		switch {
+		case n < at:
+			return lives
+		case n == at:
+			return how
+		}
+		return before // the dead write nothing
+	}}
+	h.wrap = writes.around
+	h.start()
+}
+
+// restoreSubnets makes the VPC's Subnets that are missing: a small one, one that overlaps with it, and one apart.
+func (h *history) restoreSubnets(vpc string) {
+	for name, cidr := range map[string]string{vpc + "-small": "10.0.0.0/29", vpc + "-overlap": "10.0.0.0/28", vpc + "-apart": "10.0.1.0/28"} {
+		if h.subnet(name).UID == "" {
+			h.make(newSubnet(name, vpc, cidr))
+		}
+	}
+}
+
+func (h *history) one(of []string) string { return of[h.random.IntN(len(of))] }
+
+// step does one thing that a user, a kubelet or an accident may do.
+func (h *history) step() {
+	subnets := []string{"a-small", "a-small", "a-apart", "b-small", "a-overlap", "default"}
+	switch n := h.random.IntN(20); {
+	case n < 9:
+		h.pods++
+		annotations := []string{netv1.AnnotationSubnet, h.one(subnets)}
+		if h.random.IntN(2) == 0 {
+			annotations = append(annotations, netv1.AnnotationInterface, h.one([]string{"nic-0", "nic-1", "nic-2"}))
+		}
+		if h.random.IntN(4) == 0 {
+			annotations = append(annotations, netv1.AnnotationAddress, h.one([]string{"10.0.0.4", "10.0.0.5", "10.0.1.4"}))
+		}
+		h.pod(h.one(h.namespaces), fmt.Sprintf("p%d", h.pods), annotations...)
+	case n < 14:
+		if pod := h.somePod(); pod != nil {
+			h.deletePod(pod)
+		}
+	case n < 15:
+		if pod := h.somePod(); pod != nil && !finished(pod) {
+			h.finish(pod, corev1.PodSucceeded)
+		}
+	case n < 16:
+		if pod := h.somePod(); pod != nil && pod.Spec.NodeName == "" {
+			h.schedule(pod, h.one([]string{"node-1", "node-2"}))
+		}
+	case n < 17:
+		h.remove(&netv1.NetworkInterface{ObjectMeta: metav1.ObjectMeta{Name: h.one([]string{"nic-0", "nic-1", "nic-2"})}})
+	case n < 18:
+		var list netv1.IPLeaseList
+		require.NoError(h.t, h.List(h.ctx, &list))
+		if len(list.Items) > 0 {
+			h.remove(&list.Items[h.random.IntN(len(list.Items))])
+		}
+	case n < 19:
+		h.remove(&netv1.Subnet{ObjectMeta: metav1.ObjectMeta{Name: h.one(subnets[:5])}})
+	default:
+		h.restoreSubnets(h.one([]string{"a", "b"}))
+	}
+}
+
+func (h *history) somePod() *corev1.Pod {
+	pods := h.allPods()
+	if len(pods) == 0 {
+		return nil
+	}
+	return &pods[h.random.IntN(len(pods))]
+}
+
+func (h *history) allPods() []corev1.Pod {
+	var out []corev1.Pod
+	for _, ns := range h.namespaces {
+		var list corev1.PodList
+		require.NoError(h.t, h.List(h.ctx, &list, client.InNamespace(ns)))
+		out = append(out, list.Items...)
+	}
+	return out
+}
+
+// check asserts what holds at every moment.
+func (h *history) check() {
+	h.t.Helper()
+	var nics netv1.NetworkInterfaceList
+	require.NoError(h.t, h.List(h.ctx, &nics))
+	holders := map[string]string{}
+	for _, nic := range nics.Items {
+		if nic.Status.Address == "" {
+			continue
+		}
+		for _, address := range []string{fmt.Sprintf("%d.%s", nic.Status.VNI, nic.Status.Address), "1." + nic.Status.InfrastructureAddress} {
+			if other := holders[address]; other != "" && other != nic.Name {
+				h.t.Fatalf("%s is published by %s and %s\n%s", address, other, nic.Name, h.dump())
+			}
+			holders[address] = nic.Name
+		}
+		now := nic.Status.MAC + " " + nic.Status.Address
+		if was, ok := h.published[string(nic.UID)]; ok {
+			require.Equal(h.t, was, now, "NetworkInterface %s changed", nic.Name)
+		}
+		h.published[string(nic.UID)] = now
+	}
+	var subnets netv1.SubnetList
+	require.NoError(h.t, h.List(h.ctx, &subnets))
+	vnis := map[uint32]string{}
+	for i := range subnets.Items {
+		s := &subnets.Items[i]
+		if standingOf(s) != confirmed {
+			continue
+		}
+		require.Empty(h.t, vnis[s.Status.VNI], "VNI %d is double", s.Status.VNI)
+		vnis[s.Status.VNI] = s.Name
+		for j := range subnets.Items[:i] {
+			other := &subnets.Items[j]
+			if standingOf(other) == confirmed && other.Spec.VPC == s.Spec.VPC {
+				require.False(h.t, meets(s, other), "Subnets %s and %s overlap and are both in use", s.Name, other.Name)
+			}
+		}
+	}
+}
+
+// unsettled is what is not yet as it should be once nothing happens any more.
+func (h *history) unsettled() string {
+	var nics netv1.NetworkInterfaceList
+	require.NoError(h.t, h.List(h.ctx, &nics))
+	leases := h.leases()
+	for i := range nics.Items {
+		nic := &nics.Items[i]
+		var want []string
+		if nic.Status.Address != "" {
+			want = append(want, fmt.Sprintf("%d.%s", nic.Status.VNI, nic.Status.Address))
+			if nic.Spec.Subnet != netv1.DefaultSubnet {
+				want = append(want, "1."+nic.Status.InfrastructureAddress)
+			}
+		}
+		got := leases[string(nic.UID)]
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			return fmt.Sprintf("NetworkInterface %s has leases %v, wants %v", nic.Name, got, want)
+		}
+		delete(leases, string(nic.UID))
+	}
+	if len(leases) > 0 {
+		return fmt.Sprintf("stale leases: %v", slices.Collect(maps.Values(leases)))
+	}
+	for _, pod := range h.allPods() {
+		if why := h.unserved(&pod); why != "" {
+			return fmt.Sprintf("Pod %s/%s: %s", pod.Namespace, pod.Name, why)
+		}
+	}
+	return ""
+}
+
+// unserved is why a Pod does not have what it should have.
+func (h *history) unserved(pod *corev1.Pod) string {
+	nic := h.nic(interfaceName(pod))
+	has := nic.Spec.Pod != nil && nic.Spec.Pod.UID == pod.UID
+	subnet := h.subnet(subnetName(pod))
+	switch {
+	case finished(pod):
+		if has {
+			return "has ended and still has its interface"
+		}
+		return ""
+	case nic.UID != "" && !has:
+		// Somebody else's: of another namespace or Subnet, or in use, or kept for an address that the Pod does not want.
+		if no := h.refusal(pod, nic); no == "" {
+			return "does not get its interface " + nic.Name
+		}
+		return ""
+	case subnet.UID == "" || !subnet.DeletionTimestamp.IsZero() && !has:
+		return ""
+	case subnet.Name != netv1.DefaultSubnet && pod.Namespace != h.namespaces[0]:
+		if nic.UID != "" {
+			return "has an interface in a VPC that does not list its namespace"
+		}
+		return ""
+	case checkAddress(pod, subnet) != nil && nic.UID == "":
+		return ""
+	case !has:
+		return "has no interface"
+	case nic.Spec.Node != pod.Spec.NodeName:
+		return "its interface is on node " + nic.Spec.Node
+	case nic.Status.Address == "" && h.isReady(nic):
+		return "is Ready without an address"
+	case nic.Status.Address != "" || standingOf(subnet) != confirmed || !nic.DeletionTimestamp.IsZero():
+		return ""
+	}
+	return h.unallocated(nic, subnet)
+}
+
+// refusal is why the Pod may not have the interface.
+func (h *history) refusal(pod *corev1.Pod, nic *netv1.NetworkInterface) string {
+	alive := false
+	for _, other := range h.allPods() {
+		alive = alive || nic.Spec.Pod != nil && other.UID == nic.Spec.Pod.UID && !finished(&other)
+	}
+	if _, no := decideAttachment(pod, nic, alive); no != nil {
+		return no.reason
+	}
+	if subnet := h.subnet(nic.Spec.Subnet); subnet.UID == "" || !subnet.DeletionTimestamp.IsZero() || checkAddress(pod, subnet) != nil {
+		return reasonSubnetNotFound
+	}
+	return ""
+}
+
+// unallocated is what is wrong when an interface has no address: it may be that there is none.
+func (h *history) unallocated(nic *netv1.NetworkInterface, subnet *netv1.Subnet) string {
+	taken := map[string]bool{}
+	for _, names := range h.leases() {
+		for _, name := range names {
+			taken[strings.TrimPrefix(name, fmt.Sprintf("%d.", subnet.Status.VNI))] = true
+		}
+	}
+	switch reason := h.why(nic); {
+	case reason == reasonExhausted:
+		for address := range (ipam.Range{CIDR: prefix(subnet.Spec.CIDR)}).Candidates("") {
+			if !taken[address.String()] {
+				return "got none though " + address.String() + " is free"
+			}
+		}
+	case reason == reasonAddressInUse:
+		if !taken[nic.Spec.Address] {
+			return "was not given " + nic.Spec.Address + ", which is free"
+		}
+	case reason != reasonSubnetDeleting:
+		return "has no address, and the reason is " + reason
+	}
+	return ""
+}
