@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 )
 
 // podLinkPrefix begins the names of Pods' links in the pin folder; the ifindex follows.
@@ -34,7 +35,7 @@ func (d *Datapath) AttachVXLAN() error {
 // DetachPod removes a Pod's program and its drop counters. That the interface, or its program, is gone is no error.
 func (d *Datapath) DetachPod(ifindex int) error {
 	return errors.Join(
-		unpin(d.linkPath(podLinkPrefix+strconv.Itoa(ifindex))),
+		removeLink(d.linkPath(podLinkPrefix+strconv.Itoa(ifindex))),
 		removeFilter(ifindex),
 		d.Drops.DeleteInterface(ifindex),
 	)
@@ -64,7 +65,7 @@ func (d *Datapath) CollectLinks() (int, error) {
 		}
 		if err == nil {
 			removed++
-			err = errors.Join(unpin(d.linkPath(entry.Name())), d.Drops.DeleteInterface(ifindex))
+			err = errors.Join(removeLink(d.linkPath(entry.Name())), d.Drops.DeleteInterface(ifindex))
 		}
 		if err != nil {
 			errs = append(errs, err)
@@ -83,7 +84,7 @@ func (d *Datapath) attach(program, name string, ifindex int) error {
 		if err := replaceFilter(d.program(program), program, ifindex); err != nil {
 			return fmt.Errorf("attach %s to interface %d: %w", program, ifindex, err)
 		}
-		return unpin(d.linkPath(name))
+		return removeLink(d.linkPath(name))
 	}
 	if err := d.attachTCX(program, name, ifindex); err != nil {
 		return fmt.Errorf("attach %s to interface %d: %w", program, ifindex, err)
@@ -100,7 +101,7 @@ func (d *Datapath) attachTCX(program, name string, ifindex int) error {
 		defer l.Close()
 		return l.Update(d.program(program))
 	}
-	if err := unpin(d.linkPath(name)); err != nil {
+	if err := removeLink(d.linkPath(name)); err != nil {
 		return err
 	}
 	l, err = link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: d.program(program), Attach: ebpf.AttachTCXIngress})
@@ -131,7 +132,19 @@ func (d *Datapath) pinnedLink(name string, ifindex int) (link.Link, error) {
 	return l, nil
 }
 
-func unpin(path string) error {
+// removeLink detaches a pinned link and removes its pin. A pin alone would be forgotten by the kernel only some time later.
+func removeLink(path string) error {
+	l, err := link.LoadPinnedLink(path, nil)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open the pinned link %s: %w", path, err)
+	}
+	defer l.Close()
+	if err := l.Detach(); err != nil && !errors.Is(err, unix.ENOLINK) {
+		return fmt.Errorf("detach the link %s: %w", path, err)
+	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove the pinned link: %w", err)
 	}

@@ -124,9 +124,18 @@ func (d *Datapath) Close() error {
 	return nil
 }
 
-// Remove deletes the pins of a datapath. Links go with their pins, and so do programs and maps that nothing else uses;
-// clsact filters go with their interfaces.
+// Remove detaches the links of a datapath and deletes its pins. Programs and maps go with them; clsact filters go with
+// their interfaces.
 func Remove(pinPath string) error {
+	links, err := os.ReadDir(linksDir(pinPath))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("list the pinned links: %w", err)
+	}
+	for _, l := range links {
+		if err := removeLink(filepath.Join(linksDir(pinPath), l.Name())); err != nil {
+			return err
+		}
+	}
 	if err := os.RemoveAll(pinPath); err != nil {
 		return fmt.Errorf("remove the datapath's pins: %w", err)
 	}

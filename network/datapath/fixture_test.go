@@ -62,7 +62,7 @@ type pod struct {
 }
 
 // newCloud makes nodes 192.0.2.1, .2 and so on, all members. Programs see devices of a namespace of the test's own.
-func newCloud(t testing.TB, nodes int) *cloud {
+func newCloud(t testing.TB, nodes int, settings ...func(*Config)) *cloud {
 	runtime.LockOSThread() // for good: the thread is in another namespace and dies with the test
 	require.NoError(t, unix.Unshare(unix.CLONE_NEWNET), "make a network namespace (needs root)")
 	for ifindex := hostIfindex; ifindex < firstPodIfindex+10; ifindex++ { // any device does: nothing is sent
@@ -72,6 +72,9 @@ func newCloud(t testing.TB, nodes int) *cloud {
 	for i := range nodes {
 		config := testConfig(bpffs(t))
 		config.HostIfindex, config.HostPeerIfindex, config.VXLANIfindex = hostIfindex, hostPeerIfindex, vxlanIfindex
+		for _, set := range settings {
+			set(&config)
+		}
 		d, err := load(config, true)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, d.Close()) })

@@ -17,8 +17,8 @@ type tenants struct {
 	web1, web2     *pod // ordinary Pods on both nodes
 }
 
-func newTenants(t testing.TB) *tenants {
-	c := newCloud(t, 2)
+func newTenants(t testing.TB, settings ...func(*Config)) *tenants {
+	c := newCloud(t, 2, settings...)
 	c.subnet(7, 1001, "10.0.1.0/24")
 	c.subnet(7, 1002, "10.0.2.0/24")
 	c.route(1001, "10.0.1.0/24", 1002, "10.0.2.0/24")

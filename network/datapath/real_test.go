@@ -235,15 +235,15 @@ func TestRealServices(t *testing.T) {
 		r.answers(r.nodes[0].Namespace, "198.19.0.13:80", "node-1", "169.254.0.1") // itself
 		r.silence(r.nodes[0].Namespace, "198.19.0.14:80")
 		r.silence(r.a1.Namespace, "198.19.0.10:80")
-		require.NoError(t, r.web1.Bulk("198.19.0.16:80", 16<<20))
-		require.NoError(t, r.neighbor.Bulk("198.19.0.16:80", 16<<20))
+		require.NoError(t, r.web1.Bulk("198.19.0.16:80", 4<<20))
+		require.NoError(t, r.neighbor.Bulk("198.19.0.16:80", 4<<20))
 	})
 }
 
 // https://github.com/projectcalico/calico/issues/4865 and 9433: with checksum offload only ICMP worked over VXLAN.
 func TestBulkDataArrivesWholeWithOffloadsOn(t *testing.T) {
 	eachMode(t, func(t *testing.T, r *reality) {
-		const size = 32 << 20
+		const size = 8 << 20
 		for _, transfer := range []struct {
 			from    *testnet.Namespace
 			address string

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"testing"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -142,14 +141,12 @@ func TestRemoveLeavesNothing(t *testing.T) {
 	_, err := os.Stat(n.config.PinPath)
 	require.ErrorIs(t, err, os.ErrNotExist)
 	require.NoError(t, Remove(n.config.PinPath))
-	require.Eventually(t, func() bool {
-		var attached *link.QueryResult
-		err := n.Do(func() (err error) {
-			attached, err = link.QueryPrograms(link.QueryOptions{Target: r.a1.ifindex(), Attach: ebpf.AttachTCXIngress})
-			return err
-		})
-		return err == nil && len(attached.Programs) == 0
-	}, testnet.Timeout, time.Millisecond)
+	var attached *link.QueryResult
+	require.NoError(t, n.Do(func() (err error) {
+		attached, err = link.QueryPrograms(link.QueryOptions{Target: r.a1.ifindex(), Attach: ebpf.AttachTCXIngress})
+		return err
+	}))
+	require.Empty(t, attached.Programs)
 	n.Datapath = nil
 }
 

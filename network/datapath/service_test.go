@@ -298,7 +298,7 @@ func TestWhatAServiceCannotServeIsDroppedWithAReason(t *testing.T) {
 }
 
 func TestTwoFlowsThatWouldCollideAtTheirBackendGetDifferentPorts(t *testing.T) {
-	c := newTenants(t)
+	c := newTenants(t, func(c *Config) { c.ConntrackEntries = 131072 })
 	n := c.nodes[0]
 	c.service(UDP, "198.19.0.10:53", 0, "198.18.0.12:53")
 	c.service(UDP, "198.19.0.11:53", 0, "198.18.0.12:53")

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 )
 
 // Namespace is a network namespace that lives as long as its test.
@@ -34,7 +35,7 @@ func NewNamespace(t testing.TB, name string) *Namespace {
 	require.NoError(t, <-done, "make a network namespace (needs root)")
 	t.Cleanup(func() { require.NoError(t, n.handle.Close()) })
 	var err error
-	n.links, err = netlink.NewHandleAt(n.handle)
+	n.links, err = netlink.NewHandleAt(n.handle, unix.NETLINK_ROUTE)
 	require.NoError(t, err)
 	t.Cleanup(n.links.Close)
 	n.up("lo")
