@@ -130,14 +130,13 @@ func TestAHostReachesServices(t *testing.T) {
 	c.service(UDP, "198.19.0.11:53", 0, "198.18.0.11:5353")
 	n1.hostSends(n1.hostUDP(4001, "198.19.0.11:53").frame()).reaches(c.web1).is("192.0.2.1:4001", "198.18.0.11:5353")
 	c.web1.sends(c.web1.udp(5353, "192.0.2.1:4001").frame()).reachesHost(n1).is("198.19.0.11:53", "192.0.2.1:4001")
-	// Outside.
-	c.service(UDP, "198.19.0.13:53", 0, "203.0.113.9:53")
-	n1.hostSends(n1.hostUDP(4000, "198.19.0.13:53").frame()).reachesHost(n1)
 	// Itself: not from its own address, which its stack would refuse.
 	c.service(UDP, "198.19.0.12:53", 0, "192.0.2.1:53")
 	n1.hostSends(n1.hostUDP(4002, "198.19.0.12:53").frame()).reachesHost(n1).is("169.254.0.1:4002", "192.0.2.1:53")
 	n1.hostSends(n1.hostUDP(53, "169.254.0.1:4002").frame()).reachesHost(n1).is("198.19.0.12:53", "192.0.2.1:4002")
-	// Another host would answer by the underlay, past the translation.
+	// Another host, or the outside, would answer by the underlay, past the translation.
+	c.service(UDP, "198.19.0.13:53", 0, "203.0.113.9:53")
+	n1.hostSends(n1.hostUDP(4000, "198.19.0.13:53").frame()).isDropped(bpfDropReasonDROP_SERVICE_HOST_TO_HOST)
 	n2 := c.nodes[1]
 	n2.hostSends(n2.hostUDP(4003, "198.19.0.12:53").frame()).isDropped(bpfDropReasonDROP_SERVICE_HOST_TO_HOST)
 }

@@ -54,9 +54,10 @@ static __always_inline int forward_outside(struct __sk_buff *skb, const struct p
 			forget_flow(p, client, client_port);
 		return from_host ? DROP(DROP_NO_ENDPOINT) : answer_ping(skb, default_vni);
 	}
-	if (from_host && !p->service)
-		return DROP(DROP_NO_ENDPOINT);
-	if (!from_host && is_forged_vxlan(p))
+	/* The host's stack would not take its own packet back. */
+	if (from_host)
+		return p->service ? DROP(DROP_SERVICE_HOST_TO_HOST) : DROP(DROP_NO_ENDPOINT);
+	if (is_forged_vxlan(p))
 		return DROP(DROP_FORGED_VXLAN);
 	return to_host(skb);
 }

@@ -17,7 +17,7 @@ import (
 
 // Timeout is how long an answer is waited for that is expected; ShortTimeout one that is not.
 const (
-	Timeout      = 10 * time.Second
+	Timeout      = 30 * time.Second
 	ShortTimeout = 300 * time.Millisecond
 )
 
