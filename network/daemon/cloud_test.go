@@ -28,7 +28,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
-	"github.com/mnicloud/mnicloud/test/apiserver"
 	"github.com/mnicloud/mnicloud/test/isolate"
 )
 
@@ -39,6 +38,8 @@ type cloud struct {
 	kubeconfig string
 	proxy      *net.TCPListener
 	nodes      []*node
+	// machine is a member without Pods; nil unless it runs.
+	machine *node
 }
 
 // node is a network namespace on the underlay, with a daemon.
@@ -53,6 +54,7 @@ type node struct {
 }
 
 const (
+	underlay       = "underlay"
 	machineAddress = "192.0.2.1"
 	patience       = 30 * time.Second
 	moment         = 20 * time.Millisecond
@@ -64,17 +66,12 @@ func newCloud(t *testing.T, nodes int) *cloud {
 	require.NoError(t, corev1.AddToScheme(scheme))
 	require.NoError(t, discoveryv1.AddToScheme(scheme))
 	require.NoError(t, netv1.AddToScheme(scheme))
-	config := apiserver.Start(t)
 	var err error
-	c.client, err = client.New(config, client.Options{Scheme: scheme})
+	c.client, err = client.New(apiConfig, client.Options{Scheme: scheme})
 	require.NoError(t, err)
-
-	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "underlay"}}
-	require.NoError(t, netlink.LinkAdd(bridge))
-	t.Cleanup(func() { require.NoError(t, netlink.LinkDel(bridge)) })
-	addAddress(t, bridge, machineAddress+"/24")
-	require.NoError(t, netlink.LinkSetUp(bridge))
-	c.serveAPI(config)
+	bridge, err := netlink.LinkByName(underlay)
+	require.NoError(t, err)
+	c.serveAPI(apiConfig)
 	for i := range nodes {
 		c.nodes = append(c.nodes, c.addNode(fmt.Sprintf("node-%d", i+1), netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 2)}), bridge))
 	}
@@ -133,6 +130,7 @@ func (c *cloud) addNode(name string, address netip.Addr, bridge netlink.Link) *n
 		PeerName:  "eth0", PeerNamespace: netlink.NsFd(n.netns.Fd()),
 	}
 	require.NoError(c.t, netlink.LinkAdd(outer))
+	c.t.Cleanup(func() { require.NoError(c.t, netlink.LinkDel(outer)) })
 	require.NoError(c.t, netlink.LinkSetUp(outer))
 	n.inside(func() {
 		eth0, err := netlink.LinkByName("eth0")
@@ -147,8 +145,9 @@ func (c *cloud) addNode(name string, address netip.Addr, bridge netlink.Link) *n
 	})
 	n.options = Options{
 		Kubeconfig: c.kubeconfig, NodeName: name, NodeAddress: address, Uplink: "eth0", VXLANPort: 4789,
-		ServiceCIDR: netip.MustParsePrefix("198.19.0.0/17"), InfrastructureCIDR: netip.MustParsePrefix("198.18.0.0/17"),
-		PinPath: filepath.Join("/sys/fs/bpf", c.t.Name(), name), Socket: filepath.Join(n.dir, "cni.sock"), QueueDir: filepath.Join(n.dir, "queue"),
+		ServiceCIDR:        netip.MustParsePrefix("10.0.0.0/24"), // the API server's
+		InfrastructureCIDR: netip.MustParsePrefix("198.18.0.0/17"),
+		PinPath:            filepath.Join("/sys/fs/bpf", c.t.Name(), name), Socket: filepath.Join(n.dir, "cni.sock"), QueueDir: filepath.Join(n.dir, "queue"),
 		CNIConf: filepath.Join(n.dir, "net.d", "10-mni.conflist"), MetricsAddress: address.String() + ":9100",
 	}
 	object := &corev1.Node{}
@@ -156,7 +155,6 @@ func (c *cloud) addNode(name string, address netip.Addr, bridge netlink.Link) *n
 	c.create(object)
 	object.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address.String()}}
 	require.NoError(c.t, c.client.Status().Update(c.t.Context(), object))
-	c.t.Cleanup(func() { _ = c.client.Delete(context.Background(), object) })
 	return n
 }
 
@@ -168,6 +166,9 @@ func addAddress(t *testing.T, link netlink.Link, address string) {
 
 func (c *cloud) create(object client.Object) {
 	require.NoError(c.t, c.client.Create(c.t.Context(), object))
+	c.t.Cleanup(func() {
+		require.NoError(c.t, client.IgnoreNotFound(c.client.Delete(context.Background(), object)))
+	})
 }
 
 func (n *node) inside(f func()) {
@@ -182,7 +183,6 @@ func (n *node) start() {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), optionsEnv+"="+string(encoded))
 	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	n.inside(func() { require.NoError(t, cmd.Start()) })
 	n.process = cmd
 	t.Cleanup(func() { n.stop(syscall.SIGKILL) })

@@ -20,8 +20,8 @@ import (
 func TestContainersAreAttachedAndDetachedThroughThePlugin(t *testing.T) {
 	c := newCloud(t, 1)
 	n := c.nodes[0]
-	red := c.subnet("red", "10.0.0.0/24", 1001, 1001)
-	web := n.pod("web", red, "10.0.0.5", "198.18.0.5")
+	red := c.subnet("red", "10.1.0.0/24", 1001, 1001)
+	web := n.pod("web", red, "10.1.0.5", "198.18.0.5")
 	n.start()
 	n.awaitReady()
 
@@ -61,8 +61,8 @@ func TestAddSaysWhatItWaitsForAndGoesOnWhenItIsThere(t *testing.T) {
 	c := newCloud(t, 1)
 	n := c.nodes[0]
 	n.options.AddDeadline = moment
-	red := c.subnet("red", "10.0.0.0/24", 1001, 1001)
-	web := n.pod("web", red, "10.0.0.5", "198.18.0.5")
+	red := c.subnet("red", "10.1.0.0/24", 1001, 1001)
+	web := n.pod("web", red, "10.1.0.5", "198.18.0.5")
 	web.condition(metav1.ConditionFalse, "AddressesExhausted", "Subnet red has no free address")
 	n.start()
 	n.awaitReady()
@@ -74,7 +74,7 @@ func TestAddSaysWhatItWaitsForAndGoesOnWhenItIsThere(t *testing.T) {
 	require.Eventually(t, func() bool { _, err := web.add(); return err == nil }, patience, moment)
 
 	unknown := *web
-	unknown.name = "unknown"
+	unknown.name, unknown.id = "unknown", "sandbox-unknown"
 	_, err = unknown.add()
 	require.ErrorContains(t, err, "no NetworkInterface is held by the Pod")
 }
@@ -83,8 +83,8 @@ func TestAddSaysWhatItWaitsForAndGoesOnWhenItIsThere(t *testing.T) {
 func TestWhileTheDaemonIsDownDelIsQueuedAndTheRestIsRefusedForLater(t *testing.T) {
 	c := newCloud(t, 1)
 	n := c.nodes[0]
-	red := c.subnet("red", "10.0.0.0/24", 1001, 1001)
-	web, db := n.pod("web", red, "10.0.0.5", "198.18.0.5"), n.pod("db", red, "10.0.0.6", "198.18.0.6")
+	red := c.subnet("red", "10.1.0.0/24", 1001, 1001)
+	web, db := n.pod("web", red, "10.1.0.5", "198.18.0.5"), n.pod("db", red, "10.1.0.6", "198.18.0.6")
 	n.start()
 	n.awaitReady()
 	web.mustAdd()
@@ -115,8 +115,8 @@ func TestWhileTheDaemonIsDownDelIsQueuedAndTheRestIsRefusedForLater(t *testing.T
 func TestDetachmentNeedsNoAPIServer(t *testing.T) {
 	c := newCloud(t, 1)
 	n := c.nodes[0]
-	red := c.subnet("red", "10.0.0.0/24", 1001, 1001)
-	web := n.pod("web", red, "10.0.0.5", "198.18.0.5")
+	red := c.subnet("red", "10.1.0.0/24", 1001, 1001)
+	web := n.pod("web", red, "10.1.0.5", "198.18.0.5")
 	n.start()
 	n.awaitReady()
 	web.mustAdd()
@@ -145,8 +145,8 @@ func TestTheNodeIsAnnouncedOnlyWhenItsNetworkWorks(t *testing.T) {
 func TestTheHostsLinksAreMadeAndFollowTheUnderlay(t *testing.T) {
 	c := newCloud(t, 1)
 	n := c.nodes[0]
-	red := c.subnet("red", "10.0.0.0/24", 1001, 1001)
-	web := n.pod("web", red, "10.0.0.5", "198.18.0.5")
+	red := c.subnet("red", "10.1.0.0/24", 1001, 1001)
+	web := n.pod("web", red, "10.1.0.5", "198.18.0.5")
 	n.start()
 	n.awaitReady()
 	web.mustAdd()

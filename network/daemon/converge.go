@@ -119,6 +119,8 @@ func (d *daemon) watchHost(ctx context.Context) error {
 			d.hostChanged.Store(true)
 			d.kick()
 		},
+		// Otherwise the watches of the API server would notice only after most of a minute.
+		AddressGone: d.connections.CloseAll,
 		Deleted: func(name string) {
 			if d.attachments == nil {
 				return

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/connrotation"
 
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 	"github.com/mnicloud/mnicloud/network/daemon/attachment"
@@ -24,6 +25,9 @@ import (
 // syncInterval is the least time between two syncs of the maps; the first after a pause is at once.
 const syncInterval = 50 * time.Millisecond
 
+// dialTimeout bounds a connection attempt to the API server.
+const dialTimeout = 5 * time.Second
+
 // retryInterval is the pause after a failed sync.
 const retryInterval = time.Second
 
@@ -32,6 +36,7 @@ type daemon struct {
 	options     Options
 	log         *slog.Logger
 	rest        *rest.Config
+	connections *connrotation.ConnectionTracker // to the API server
 	objects     *objects
 	programmer  *programmer
 	attachments *attachment.Manager // nil on a member without Pods
@@ -61,13 +66,15 @@ func Run(ctx context.Context, options Options, log *slog.Logger) error {
 	if err := options.complete(); err != nil {
 		return err
 	}
-	d := &daemon{options: options, log: log, kicked: make(chan struct{}, 1)}
+	d := &daemon{options: options, log: log, kicked: make(chan struct{}, 1), connections: connrotation.NewConnectionTracker()}
 	d.setNotReady("the daemon is starting")
 	config, err := clientcmd.BuildConfigFromFlags("", options.Kubeconfig)
 	if err != nil {
 		return fmt.Errorf("--kubeconfig: %w", err)
 	}
 	config.UserAgent = "mni-netd"
+	dialer := connrotation.NewDialerWithTracker((&net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}).DialContext, d.connections)
+	config.Dial = dialer.DialContext
 	d.rest = config
 	if d.objects, err = newObjects(config, d.kick); err != nil {
 		return err

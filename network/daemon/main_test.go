@@ -3,15 +3,21 @@ package daemon
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"syscall"
 	"testing"
 
+	"github.com/vishvananda/netlink"
+	"k8s.io/client-go/rest"
+
 	"github.com/mnicloud/mnicloud/network/plugin"
+	"github.com/mnicloud/mnicloud/test/apiserver"
 	"github.com/mnicloud/mnicloud/test/isolate"
 )
 
@@ -31,7 +37,36 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	isolate.Main(m)
+	os.Exit(isolate.Run(func() int {
+		if err := makeUnderlay(); err != nil {
+			fmt.Fprintln(os.Stderr, "make the underlay:", err)
+			return 1
+		}
+		return apiserver.Main(m, func(config *rest.Config) { apiConfig = config })
+	}))
+}
+
+// apiConfig is the API server's, of all tests.
+var apiConfig *rest.Config
+
+// makeUnderlay makes the bridge that nodes are on, with the machine's address and a default route to nowhere (the API server
+// insists on one).
+func makeUnderlay() error {
+	if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: underlay}}); err != nil {
+		return err
+	}
+	bridge, err := netlink.LinkByName(underlay)
+	if err != nil {
+		return err
+	}
+	address, err := netlink.ParseAddr(machineAddress + "/24")
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		netlink.AddrAdd(bridge, address), netlink.LinkSetUp(bridge),
+		netlink.RouteAdd(&netlink.Route{LinkIndex: bridge.Attrs().Index, Gw: net.IPv4(192, 0, 2, 254)}),
+	)
 }
 
 func runDaemon(encoded string) error {

@@ -22,15 +22,19 @@ const marker = "MNI_TEST_ISOLATED"
 
 // Main is for TestMain: it runs the tests in a child process with its own network namespace, in which lo is up, and its own
 // mount namespace, in which /run is empty and /sys/fs/bpf is a BPF file system. Tests need root.
-func Main(m *testing.M) {
-	if os.Getenv(marker) != "" {
-		if err := prepare(); err != nil {
-			fmt.Fprintln(os.Stderr, "isolate the tests:", err)
-			os.Exit(1)
-		}
-		os.Exit(m.Run())
+func Main(m *testing.M) { os.Exit(Run(m.Run)) }
+
+// Run is Main for a TestMain that has more to do than to run the tests: it calls run in the isolated child and returns its exit
+// code.
+func Run(run func() int) int {
+	if os.Getenv(marker) == "" {
+		return child()
 	}
-	os.Exit(child())
+	if err := prepare(); err != nil {
+		fmt.Fprintln(os.Stderr, "isolate the tests:", err)
+		return 1
+	}
+	return run()
 }
 
 func child() int {

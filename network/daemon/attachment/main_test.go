@@ -91,7 +91,7 @@ func (f *fixture) open(t *testing.T) {
 
 func tenantInterface(name string, last byte) Interface {
 	return Interface{
-		Name: name, UID: types.UID("uid-" + name), VPCID: 1001, VNI: 1001,
+		Name: name, UID: types.UID("nic-" + name), Pod: Pod{"shop", name, types.UID("uid-" + name)}, VPCID: 1001, VNI: 1001,
 		Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, last}), 24), MAC: fmt.Sprintf("02:00:00:00:00:%02x", last),
 		Gateway: netip.MustParseAddr("10.0.0.1"), GatewayMAC: "02:00:00:00:ff:01",
 		Infrastructure: netip.AddrFrom4([4]byte{198, 18, 0, last}), SourceDestCheck: true,

@@ -60,7 +60,7 @@ func (m *Manager) Add(ctx context.Context, req protocol.Request) (Record, error)
 	defer unlock()
 
 	if old, ok := m.Store.Get(key); ok {
-		if old.Complete && old.Netns == req.Netns && m.reattach(ctx, old) == nil {
+		if old.Complete && old.Netns == req.Netns && old.Interface.Pod.is(pod) && m.reattach(ctx, old) == nil {
 			return old, nil
 		}
 		if err := m.detach(ctx, old); err != nil {

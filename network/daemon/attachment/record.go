@@ -28,6 +28,11 @@ type Pod struct {
 // String is namespace/name, for people.
 func (p Pod) String() string { return p.Namespace + "/" + p.Name }
 
+// is tells whether it is the Pod that a runtime names; old ones give no UID.
+func (p Pod) is(named Pod) bool {
+	return p.Namespace == named.Namespace && p.Name == named.Name && (named.UID == "" || p.UID == named.UID)
+}
+
 // Interface is what a NetworkInterface and its Subnet say about a NIC, copied when it is attached so that it works while
 // the API server does not.
 type Interface struct {

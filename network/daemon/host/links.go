@@ -81,6 +81,11 @@ func Ensure(c Config) (*Links, error) {
 	if err != nil {
 		return nil, err
 	}
+	if c.Forward { // first: it sets every link's own forwarding
+		if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0); err != nil {
+			return nil, fmt.Errorf("let the node forward packets: %w", err)
+		}
+	}
 	near, far, err := ensureHostPair(c.name("h0"), c.name("h1"), mtu)
 	if err != nil {
 		return nil, err
@@ -88,11 +93,6 @@ func Ensure(c Config) (*Links, error) {
 	vxlan, err := ensureVXLAN(c.name("vx"), int(c.VXLANPort), mtu)
 	if err != nil {
 		return nil, err
-	}
-	if c.Forward {
-		if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0); err != nil {
-			return nil, fmt.Errorf("let the node forward packets: %w", err)
-		}
 	}
 	for _, destination := range []netip.Prefix{c.Infrastructure, c.Services} {
 		if !destination.IsValid() {

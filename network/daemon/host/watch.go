@@ -13,6 +13,8 @@ import (
 type Events struct {
 	// Changed is called when a link of these names may have another MTU or state or be gone, or an address has come or gone.
 	Changed func()
+	// AddressGone is called when the namespace has lost an address: connections from it are dead.
+	AddressGone func()
 	// Names of the links that Changed is about.
 	Names []string
 	// Deleted is called with the name of a link that is gone.
@@ -48,9 +50,12 @@ func Watch(ctx context.Context, events Events) error {
 			} else if update.Header.Type == unix.RTM_DELLINK {
 				events.Deleted(name)
 			}
-		case _, ok := <-addresses:
+		case update, ok := <-addresses:
 			if !ok {
 				return context.Cause(ctx)
+			}
+			if !update.NewAddr {
+				events.AddressGone()
 			}
 			events.Changed()
 		}
