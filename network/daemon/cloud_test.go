@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+	"github.com/mnicloud/mnicloud/test/apiserver"
 	"github.com/mnicloud/mnicloud/test/isolate"
 )
 
@@ -66,12 +67,13 @@ func newCloud(t *testing.T, nodes int) *cloud {
 	require.NoError(t, corev1.AddToScheme(scheme))
 	require.NoError(t, discoveryv1.AddToScheme(scheme))
 	require.NoError(t, netv1.AddToScheme(scheme))
+	config := apiserver.Shared(t)
 	var err error
-	c.client, err = client.New(apiConfig, client.Options{Scheme: scheme})
+	c.client, err = client.New(config, client.Options{Scheme: scheme})
 	require.NoError(t, err)
 	bridge, err := netlink.LinkByName(underlay)
 	require.NoError(t, err)
-	c.serveAPI(apiConfig)
+	c.serveAPI(config)
 	for i := range nodes {
 		c.nodes = append(c.nodes, c.addNode(fmt.Sprintf("node-%d", i+1), netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 2)}), bridge))
 	}

@@ -14,7 +14,6 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
-	"k8s.io/client-go/rest"
 
 	"github.com/mnicloud/mnicloud/network/plugin"
 	"github.com/mnicloud/mnicloud/test/apiserver"
@@ -42,12 +41,9 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, "make the underlay:", err)
 			return 1
 		}
-		return apiserver.Main(m, func(config *rest.Config) { apiConfig = config })
+		return apiserver.Main(m)
 	}))
 }
-
-// apiConfig is the API server's, of all tests.
-var apiConfig *rest.Config
 
 // makeUnderlay makes the bridge that nodes are on, with the machine's address and a default route to nowhere (the API server
 // insists on one).

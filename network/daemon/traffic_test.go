@@ -21,6 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+	"github.com/mnicloud/mnicloud/network/daemon/host"
+	"github.com/mnicloud/mnicloud/network/datapath"
 	"github.com/mnicloud/mnicloud/test/isolate"
 )
 
@@ -109,6 +111,11 @@ func running(t *testing.T) *cloud {
 	c.machine.options.Socket, c.machine.options.QueueDir, c.machine.options.CNIConf = "", "", ""
 	c.machine.options.PinPath += "-machine"
 	c.machine.options.MetricsAddress = machineAddress + ":9100"
+	t.Cleanup(func() { // its links are in the tests' own namespace
+		c.machine.stop(os.Kill)
+		require.NoError(t, host.Remove("mni"))
+		require.NoError(t, datapath.Remove(c.machine.options.PinPath))
+	})
 	for _, n := range append(c.nodes, c.machine) {
 		n.options.ExtraHosts = []netip.Addr{c.machine.address}
 		n.start()
