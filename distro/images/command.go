@@ -27,6 +27,7 @@ func Command() *cobra.Command {
 An image pushed as NAME:TAG is ` + registry.Name + `/NAME:TAG in a Container or Pod.`,
 	}
 	var access accessFlags
+	command.PersistentFlags().StringVar(&access.instance, "instance", instance.Default, "name of the cloud")
 	for _, c := range []*cobra.Command{pushCommand(&access), listCommand(&access), removeCommand(&access), pruneCommand(&access)} {
 		access.register(c)
 		command.AddCommand(c)
@@ -45,7 +46,6 @@ type accessFlags struct {
 
 func (f *accessFlags) register(command *cobra.Command) {
 	flags := command.Flags()
-	flags.StringVar(&f.instance, "instance", instance.Default, "name of the cloud")
 	flags.StringVar(&f.address, "registry", "", "host:port of the registry, when it is not the registry of a cloud on this machine")
 	flags.StringVar(&f.ca, "ca", "", "certificate authority of --registry, a PEM file (default: the system's)")
 	flags.StringVar(&f.username, "username", "", "user of the registry (default: the owner of this machine)")
@@ -64,7 +64,7 @@ func (f *accessFlags) dial(in io.Reader) (*Remote, error) {
 	if f.passwordStdin {
 		line, err := bufio.NewReader(in).ReadString('\n')
 		if err != nil && !errors.Is(err, io.EOF) {
-			return nil, fmt.Errorf("read the password: %w", err)
+			return nil, fmt.Errorf("--password-stdin: %w", err)
 		}
 		client.Username, client.Password = f.username, strings.TrimRight(line, "\r\n")
 	}

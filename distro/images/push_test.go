@@ -131,16 +131,16 @@ func TestPushWithoutCredentialsIsRefusedAndSaysWhatToGive(t *testing.T) {
 	server, client := serveRegistry(t, state)
 	require.NoError(t, state.AddUser("alice", "correct horse"))
 	err := server.Push(t.Context(), randomImage(t), "shop", ignore)
-	require.ErrorContains(t, err, "wants a user name and password: give --username and --password-stdin")
+	require.ErrorContains(t, err, "wants credentials: give --username and --password-stdin")
 	_, err = server.List(t.Context())
-	require.ErrorContains(t, err, "wants a user name and password")
-	require.ErrorContains(t, collect(t.Context(), server, false, &bytes.Buffer{}), "wants a user name and password")
+	require.ErrorContains(t, err, "wants credentials")
+	require.ErrorContains(t, collect(t.Context(), server, false, &bytes.Buffer{}), "wants credentials")
 
 	client.Username, client.Password = "alice", "wrong"
 	wrong, err := Dial(client)
 	require.NoError(t, err)
 	defer wrong.Close()
-	require.ErrorContains(t, wrong.Push(t.Context(), randomImage(t), "shop", ignore), `refuses user "alice"`)
+	require.ErrorContains(t, wrong.Push(t.Context(), randomImage(t), "shop", ignore), `refuses the credentials of "alice"`)
 
 	client.Password = "correct horse"
 	right, err := Dial(client)

@@ -68,9 +68,9 @@ func (r *Remote) explain(err error) error {
 	if errors.Is(err, registry.ErrUnauthorized) ||
 		errors.As(err, &answer) && (answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden) {
 		if r.client.Username == "" {
-			return fmt.Errorf("registry %s wants a user name and password: give --username and --password-stdin", r.client.Address)
+			return fmt.Errorf("registry %s wants credentials: give --username and --password-stdin", r.client.Address)
 		}
-		return fmt.Errorf("registry %s refuses user %q: wrong password, or not allowed to do this", r.client.Address, r.client.Username)
+		return fmt.Errorf("registry %s refuses the credentials of %q: wrong password, or not allowed to do this", r.client.Address, r.client.Username)
 	}
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH) {
 		return fmt.Errorf("registry %s does not answer: is the cloud up? `mni status` tells (%w)", r.client.Address, err)

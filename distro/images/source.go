@@ -195,10 +195,10 @@ func kindOf(stream io.Reader) (archiveKind, error) {
 	docker := false
 	for {
 		header, err := reader.Next()
-		if err == io.EOF && docker {
+		if errors.Is(err, io.EOF) && docker {
 			return dockerArchive, nil
 		}
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return 0, errors.New("it is a tar file without index.json or manifest.json")
 		}
 		if err != nil {
@@ -223,7 +223,7 @@ func untar(stream io.Reader, dir string) error {
 	reader := tar.NewReader(stream)
 	for {
 		header, err := reader.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {

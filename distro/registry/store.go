@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -104,7 +105,8 @@ func (s *store) serveCollect(w http.ResponseWriter, r *http.Request) {
 	if s.access != nil {
 		whole := auth.Access{Resource: auth.Resource{Type: "registry", Name: "catalog"}, Action: "*"}
 		if _, err := s.access.Authorized(r, whole); err != nil {
-			if challenge, ok := err.(auth.Challenge); ok {
+			var challenge auth.Challenge
+			if errors.As(err, &challenge) {
 				challenge.SetHeaders(r, w)
 			}
 			http.Error(w, "authentication required", http.StatusUnauthorized)

@@ -54,7 +54,7 @@ func serve(ctx context.Context, address string, who identity, log io.Writer) err
 	if err != nil {
 		return err
 	}
-	packets, err := net.ListenPacket("udp", listener.Addr().String())
+	packets, err := (&net.ListenConfig{}).ListenPacket(ctx, "udp", listener.Addr().String())
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
