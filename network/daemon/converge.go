@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"sync"
 	"time"
 
 	"github.com/mnicloud/mnicloud/network/daemon/desired"
@@ -113,6 +114,8 @@ func (d *daemon) becomeReady() error {
 // watchHost follows the host's links and addresses (https://github.com/cilium/cilium/issues/31528), and collects attachments
 // whose namespace went without a DEL.
 func (d *daemon) watchHost(ctx context.Context) error {
+	var collecting sync.WaitGroup
+	defer collecting.Wait()
 	events := host.Events{
 		Names: d.options.host(d.options.NodeAddress).Names(),
 		Changed: func() {
@@ -125,9 +128,12 @@ func (d *daemon) watchHost(ctx context.Context) error {
 			if d.attachments == nil {
 				return
 			}
-			if err := d.attachments.Vanished(ctx, name); err != nil {
-				d.log.Error("collect an attachment whose link is gone", "link", name, "error", err)
-			}
+			// It may have to wait for a command about the same attachment.
+			collecting.Go(func() {
+				if err := d.attachments.Vanished(ctx, name); err != nil && ctx.Err() == nil {
+					d.log.Error("collect an attachment whose link is gone", "link", name, "error", err)
+				}
+			})
 		},
 	}
 	for {

@@ -149,18 +149,23 @@ func awaitAPI(ctx context.Context, config *rest.Config) error {
 		return err
 	}
 	url = url.JoinPath("apis", netv1.GroupVersion.Group, netv1.GroupVersion.Version)
-	return wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url.String(), nil)
-		if err != nil {
-			return false, err
-		}
-		response, err := httpClient.Do(request)
-		if err != nil {
-			return false, nil
-		}
-		defer response.Body.Close()
-		return response.StatusCode == http.StatusOK, nil
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url.String(), http.NoBody)
+	if err != nil {
+		return err
+	}
+	return wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(context.Context) (bool, error) {
+		return serves(httpClient, request), nil
 	})
+}
+
+// serves tells whether the request is answered with what it asks for.
+func serves(httpClient *http.Client, request *http.Request) bool {
+	response, err := httpClient.Do(request)
+	if err != nil {
+		return false
+	}
+	defer response.Body.Close()
+	return response.StatusCode == http.StatusOK
 }
 
 func (o *objects) notify() {

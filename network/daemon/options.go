@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/mnicloud/mnicloud/network/daemon/host"
+	"github.com/mnicloud/mnicloud/network/datapath"
 )
 
 // Options configure a daemon.
@@ -93,9 +94,18 @@ func (o *Options) host(address netip.Addr) host.Config {
 		Infrastructure: o.InfrastructureCIDR, VXLANPort: o.VXLANPort, Forward: !o.HostOnly,
 	}
 	if o.HostOnly {
-		c.Services = o.ServiceCIDR
+		c.Services, c.Hairpin = o.ServiceCIDR, o.hairpin()
 	}
 	return c
+}
+
+// hairpin is the address that stands for a client which is its own Service's backend. It means the same on every node; a host
+// that is in several clouds routes it, so there it is made of the one number that differs between them, the VXLAN port.
+func (o *Options) hairpin() netip.Addr {
+	if !o.HostOnly {
+		return datapath.DefaultHairpinAddress
+	}
+	return netip.AddrFrom4([4]byte{169, 254, byte(o.VXLANPort >> 8), byte(o.VXLANPort)})
 }
 
 // masquerade is the node's nftables table.

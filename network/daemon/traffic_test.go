@@ -196,7 +196,8 @@ func TestOrdinaryPodsReachEachOtherHostsServicesAndTheOutside(t *testing.T) {
 	c.eventually(a.inside, "10.0.0.20", "b to 198.18.0.5: hello")
 	c.eventually(a.inside, "10.0.0.21", "machine to 198.18.0.5: hello")
 	c.eventually(machine, "10.0.0.20", "b to 192.0.2.1: hello")
-	c.eventually(a.inside, "203.0.113.9", "outside to 192.0.2.2: hello") // masqueraded
+	c.eventually(machine, "10.0.0.21", "machine to 169.254.18.181: hello") // its own backend: by the hairpin address
+	c.eventually(a.inside, "203.0.113.9", "outside to 192.0.2.2: hello")   // masqueraded
 }
 
 func loopback(t *testing.T) netlink.Link {

@@ -20,9 +20,9 @@ import (
 // marker in the environment says that the process is isolated already.
 const marker = "MNI_TEST_ISOLATED"
 
-// Main is for TestMain: it runs the tests in a child process with its own network namespace, in which lo is up, and its own
+// Main is for TestMain, which exits with what it returns: it runs the tests in a child process with its own network namespace, in which lo is up, and its own
 // mount namespace, in which /run is empty and /sys/fs/bpf is a BPF file system. Tests need root.
-func Main(m *testing.M) { os.Exit(Run(m.Run)) }
+func Main(m *testing.M) int { return Run(m.Run) }
 
 // Run is Main for a TestMain that has more to do than to run the tests: it calls run in the isolated child and returns its exit
 // code.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -20,7 +21,7 @@ import (
 	"github.com/mnicloud/mnicloud/test/isolate"
 )
 
-func TestMain(m *testing.M) { isolate.Main(m) }
+func TestMain(m *testing.M) { os.Exit(isolate.Main(m)) }
 
 // fakeSource knows interfaces by Pod name.
 type fakeSource map[string]Interface

@@ -38,6 +38,8 @@ type Config struct {
 	Infrastructure netip.Prefix
 	// Services is routed into the datapath when valid: for members without a kube-proxy.
 	Services netip.Prefix
+	// Hairpin is the address that stands for the host when it is its own Service's backend; routed like Services.
+	Hairpin netip.Addr
 	// VXLANPort is the UDP port of the tunnels.
 	VXLANPort uint16
 	// Forward makes the host forward packets: for nodes with Pods.
@@ -94,10 +96,11 @@ func Ensure(c Config) (*Links, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, destination := range []netip.Prefix{c.Infrastructure, c.Services} {
-		if !destination.IsValid() {
-			continue
-		}
+	destinations := []netip.Prefix{c.Infrastructure}
+	if c.Services.IsValid() {
+		destinations = append(destinations, c.Services, netip.PrefixFrom(c.Hairpin, c.Hairpin.BitLen()))
+	}
+	for _, destination := range destinations {
 		if err := ensureRoute(near, destination, c.Address); err != nil {
 			return nil, err
 		}

@@ -11,38 +11,59 @@ import (
 
 // Events are what happens to the namespace's links.
 type Events struct {
+	// Names of the links that Changed is about.
+	Names []string
 	// Changed is called when a link of these names may have another MTU or state or be gone, or an address has come or gone.
 	Changed func()
 	// AddressGone is called when the namespace has lost an address: connections from it are dead.
 	AddressGone func()
-	// Names of the links that Changed is about.
-	Names []string
-	// Deleted is called with the name of a link that is gone.
+	// Deleted is called with the name of any other link that is gone.
 	Deleted func(name string)
 }
 
-// Watch reports events until ctx ends. Lost notifications (a full socket buffer) end it with an error: the caller starts again
-// with everything changed.
+// Watch reports events until ctx ends. Lost notifications (a full socket buffer) end it with an error: the caller starts again.
 func Watch(ctx context.Context, events Events) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	links := make(chan netlink.LinkUpdate, 64)
-	fail := func(err error) { cancel(fmt.Errorf("watch of the links: %w", err)) }
-	if err := netlink.LinkSubscribeWithOptions(links, ctx.Done(), netlink.LinkSubscribeOptions{ErrorCallback: fail}); err != nil {
-		return fmt.Errorf("watch of the links: %w", err)
+	w, err := newWatch(ctx)
+	if err != nil {
+		return err
 	}
-	addresses := make(chan netlink.AddrUpdate, 64)
-	if err := netlink.AddrSubscribeWithOptions(addresses, ctx.Done(), netlink.AddrSubscribeOptions{ErrorCallback: fail}); err != nil {
-		return fmt.Errorf("watch of the addresses: %w", err)
+	return w.run(events)
+}
+
+// watch is subscriptions to the namespace of the thread that made them.
+type watch struct {
+	ctx       context.Context
+	cancel    context.CancelCauseFunc
+	links     chan netlink.LinkUpdate
+	addresses chan netlink.AddrUpdate
+}
+
+func newWatch(ctx context.Context) (*watch, error) {
+	w := &watch{links: make(chan netlink.LinkUpdate, 64), addresses: make(chan netlink.AddrUpdate, 64)}
+	w.ctx, w.cancel = context.WithCancelCause(ctx)
+	fail := func(err error) { w.cancel(fmt.Errorf("watch of links and addresses: %w", err)) }
+	err := netlink.LinkSubscribeWithOptions(w.links, w.ctx.Done(), netlink.LinkSubscribeOptions{ErrorCallback: fail})
+	if err == nil {
+		err = netlink.AddrSubscribeWithOptions(w.addresses, w.ctx.Done(), netlink.AddrSubscribeOptions{ErrorCallback: fail})
 	}
+	if err != nil {
+		w.cancel(nil)
+		return nil, fmt.Errorf("watch of links and addresses: %w", err)
+	}
+	return w, nil
+}
+
+// run begins with a change: what happened before the subscription is not known.
+func (w *watch) run(events Events) error {
+	defer w.cancel(nil)
 	events.Changed()
 	for {
 		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case update, ok := <-links:
+		case <-w.ctx.Done():
+			return context.Cause(w.ctx)
+		case update, ok := <-w.links:
 			if !ok {
-				return context.Cause(ctx)
+				return w.closed()
 			}
 			name := update.Attrs().Name
 			if slices.Contains(events.Names, name) {
@@ -50,9 +71,9 @@ func Watch(ctx context.Context, events Events) error {
 			} else if update.Header.Type == unix.RTM_DELLINK {
 				events.Deleted(name)
 			}
-		case update, ok := <-addresses:
+		case update, ok := <-w.addresses:
 			if !ok {
-				return context.Cause(ctx)
+				return w.closed()
 			}
 			if !update.NewAddr {
 				events.AddressGone()
@@ -60,4 +81,10 @@ func Watch(ctx context.Context, events Events) error {
 			events.Changed()
 		}
 	}
+}
+
+// closed waits for the reason a subscription ended, which is told beside it.
+func (w *watch) closed() error {
+	<-w.ctx.Done()
+	return context.Cause(w.ctx)
 }

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,13 +17,14 @@ var ErrUnreachable = errors.New("the node's network daemon does not answer")
 // Response.Error.
 func Call(socket string, request Request, timeout time.Duration) (*Response, error) {
 	request.Version = Version
-	deadline := time.Now().Add(timeout)
-	conn, err := net.DialTimeout("unix", socket, timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(deadline); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
 	if err := json.NewEncoder(conn).Encode(request); err != nil {
