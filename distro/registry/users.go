@@ -57,11 +57,12 @@ func (f htpasswd) without(user string) htpasswd {
 	return slices.DeleteFunc(slices.Clone(f), func(line htpasswdLine) bool { return line.user == user })
 }
 
-func (f htpasswd) with(user, password string) (htpasswd, error) {
+// with sets a password; cost is bcrypt's.
+func (f htpasswd) with(user, password string, cost int) (htpasswd, error) {
 	if len(password) < 8 || len(password) > maxPassword {
 		return nil, fmt.Errorf("password of %s: between 8 and %d bytes, please", user, maxPassword)
 	}
-	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.DefaultCost)
+	hash, err := bcrypt.GenerateFromPassword([]byte(password), cost)
 	if err != nil {
 		return nil, err
 	}
@@ -99,15 +100,16 @@ func (s State) AddUser(name, password string) error {
 		return err
 	}
 	hashes := file.hashes()
+	// These passwords are random and long: a slow hash would only slow every pull of a node.
 	for _, account := range []struct{ name, password string }{{MachineUser, own.Machine}, {NodeUser, own.Node}} {
 		if bcrypt.CompareHashAndPassword([]byte(hashes[account.name]), []byte(account.password)) == nil {
 			continue
 		}
-		if file, err = file.with(account.name, account.password); err != nil {
+		if file, err = file.with(account.name, account.password, bcrypt.MinCost); err != nil {
 			return err
 		}
 	}
-	if file, err = file.with(name, password); err != nil {
+	if file, err = file.with(name, password, bcrypt.DefaultCost); err != nil {
 		return err
 	}
 	return file.write(s.HTPasswdFile())
