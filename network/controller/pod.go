@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,8 +23,14 @@ type podReconciler struct {
 	live   client.Reader
 	events events.EventRecorder
 	config Config
-	// told remembers the last refusal told to each Pod (by UID), so that an event is sent only when it changes.
-	told sync.Map
+	// told remembers the last refusal told to each Pod, so that an event is sent only when it changes.
+	told sync.Map // client.ObjectKey to telling
+}
+
+// telling is what a Pod was told.
+type telling struct {
+	uid types.UID
+	refusal
 }
 
 func (r *podReconciler) setup(mgr ctrl.Manager) error {
@@ -86,10 +93,11 @@ func (r *podReconciler) podsOfVPC(ctx context.Context, vpc *netv1.VPC) []reconci
 func (r *podReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	var pod corev1.Pod
 	if err := r.client.Get(ctx, req.NamespacedName, &pod); err != nil {
+		r.told.Delete(req.NamespacedName)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if !networked(&pod) || finished(&pod) || !pod.DeletionTimestamp.IsZero() {
-		r.told.Delete(pod.UID)
+		r.told.Delete(req.NamespacedName)
 		return reconcile.Result{}, nil
 	}
 	no, err := r.provide(ctx, &pod)
@@ -102,6 +110,16 @@ func (r *podReconciler) Reconcile(ctx context.Context, req reconcile.Request) (r
 
 // provide makes, attaches or moves the Pod's interface, or says why not.
 func (r *podReconciler) provide(ctx context.Context, pod *corev1.Pod) (*refusal, error) {
+	// A Pod keeps the interface it has, whatever its annotations say by now: one interface a Pod, always.
+	var has netv1.NetworkInterfaceList
+	if err := r.client.List(ctx, &has, client.MatchingFields{interfaceByPod: string(pod.UID)}); err != nil {
+		return nil, fmt.Errorf("list the NetworkInterfaces of Pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	for i := range has.Items {
+		if attachedTo(&has.Items[i], pod) {
+			return r.use(ctx, pod, &has.Items[i])
+		}
+	}
 	if no := checkPod(pod); no != nil {
 		return no, nil
 	}
@@ -187,11 +205,13 @@ func (r *podReconciler) subnetFor(ctx context.Context, pod *corev1.Pod) (*netv1.
 
 // tell sends an event when the refusal is another one than last time.
 func (r *podReconciler) tell(pod *corev1.Pod, no *refusal) {
+	key := client.ObjectKeyFromObject(pod)
 	if no == nil {
-		r.told.Delete(pod.UID)
+		r.told.Delete(key)
 		return
 	}
-	if last, ok := r.told.Swap(pod.UID, *no); !ok || last != *no {
+	now := telling{pod.UID, *no}
+	if last, ok := r.told.Swap(key, now); !ok || last != now {
 		r.events.Eventf(pod, nil, corev1.EventTypeWarning, no.reason, "AttachNetworkInterface", "%s", no.message)
 	}
 }

@@ -43,7 +43,7 @@ type refusal struct {
 	message string
 }
 
-// checkPod decides what can be decided from the Pod and the Pod that the interface is named by, if there is one, alone.
+// checkPod decides what can be decided from the Pod alone.
 func checkPod(pod *corev1.Pod) *refusal {
 	name := interfaceName(pod)
 	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
@@ -84,26 +84,26 @@ const (
 	deny         // the refusal says why
 )
 
-// decideAttachment decides what to do about an interface that exists and that the Pod names. HolderAlive tells whether the
+// decideAttachment decides what to do about an interface that exists and that the Pod names or has. What the Pod's
+// annotations say counts when it gets its interface; changed later they change nothing. HolderAlive tells whether the
 // Pod that the interface is attached to, if it is another one, still needs it.
 func decideAttachment(pod *corev1.Pod, nic *netv1.NetworkInterface, holderAlive bool) (step, *refusal) {
-	ours := nic.Spec.Pod != nil && nic.Spec.Pod.UID == pod.UID
 	address := pod.Annotations[netv1.AnnotationAddress]
 	has := nic.Spec.Address
 	if has == "" {
 		has = nic.Status.Address
 	}
 	switch {
+	case attachedTo(nic, pod) && nic.Spec.Node == pod.Spec.NodeName:
+		return nothing, nil
+	case attachedTo(nic, pod):
+		return move, nil
 	case nic.Spec.Namespace != pod.Namespace:
 		return deny, &refusal{reasonInterfaceForeign, fmt.Sprintf("annotation %s: NetworkInterface %s is not of namespace %s; use another name",
 			netv1.AnnotationInterface, nic.Name, pod.Namespace)}
 	case nic.Spec.Subnet != subnetName(pod):
 		return deny, &refusal{reasonInterfaceSubnet, fmt.Sprintf("annotation %s: NetworkInterface %s is in Subnet %s, the Pod asks for Subnet %s; use another name, or delete the interface",
 			netv1.AnnotationInterface, nic.Name, nic.Spec.Subnet, subnetName(pod))}
-	case ours && nic.Spec.Node == pod.Spec.NodeName:
-		return nothing, nil
-	case ours:
-		return move, nil
 	case !nic.DeletionTimestamp.IsZero():
 		return deny, &refusal{reasonInterfaceDeleting, fmt.Sprintf("NetworkInterface %s is being deleted; the Pod gets a new one of that name then", nic.Name)}
 	case holderAlive:
@@ -113,6 +113,11 @@ func decideAttachment(pod *corev1.Pod, nic *netv1.NetworkInterface, holderAlive 
 			netv1.AnnotationAddress, nic.Name, has, address)}
 	}
 	return attach, nil
+}
+
+// attachedTo tells whether the interface is the Pod's.
+func attachedTo(nic *netv1.NetworkInterface, pod *corev1.Pod) bool {
+	return nic.Spec.Pod != nil && nic.Spec.Pod.UID == pod.UID
 }
 
 // newInterface is the interface made for a Pod.

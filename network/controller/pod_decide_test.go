@@ -65,6 +65,7 @@ func TestWhatAPodMayDoWithAnInterfaceThatExists(t *testing.T) {
 	}{
 		{"it is the Pod's", nic(func(*netv1.NetworkInterface) {}), "", false, nothing, ""},
 		{"it is the Pod's, which was scheduled", nic(func(n *netv1.NetworkInterface) { n.Spec.Node = "" }), "", false, move, ""},
+		{"it is the Pod's, whose annotation was changed", nic(func(n *netv1.NetworkInterface) { n.Spec.Subnet = "back"; n.Spec.Node = "" }), "", false, move, ""},
 		{"it is free", nic(detach), "", false, attach, ""},
 		{"its Pod is gone", nic(other), "", false, attach, ""},
 		{"its Pod lives", nic(other), "", true, deny, reasonInterfaceInUse},

@@ -147,6 +147,26 @@ func TestAnInterfaceNamedByItsPodStaysUntilThePodObjectIsGone(t *testing.T) {
 	require.Empty(t, w.leases()[string(nic.UID)])
 }
 
+func TestAPodKeepsItsInterfaceWhateverItsAnnotationsSayLater(t *testing.T) {
+	w := newWorld(t)
+	ns := w.namespace()
+	w.network(ns, "a", "10.0.1.0/24")
+	pod := w.pod(ns, "web", netv1.AnnotationSubnet, "a", netv1.AnnotationInterface, "web-0")
+	nic := w.attached(pod)
+	for i := range 3 {
+		base := pod.DeepCopy()
+		pod.Annotations[netv1.AnnotationInterface] = fmt.Sprintf("more-%d", i)
+		pod.Annotations[netv1.AnnotationSubnet] = netv1.DefaultSubnet
+		require.NoError(t, w.Patch(w.ctx, pod, client.MergeFrom(base)))
+	}
+	w.schedule(pod, "node-1")
+	w.eventually("the node is filled in", func() bool { return w.nic("web-0").Spec.Node == "node-1" })
+	var list netv1.NetworkInterfaceList
+	require.NoError(t, w.List(w.ctx, &list))
+	require.Len(t, list.Items, 1)
+	require.Equal(t, nic.Status.Address, list.Items[0].Status.Address)
+}
+
 func TestAPodThatEndedLeavesItsInterface(t *testing.T) {
 	w := newWorld(t)
 	ns := w.namespace()
