@@ -53,7 +53,6 @@ type world struct {
 	client.Client
 	server *rest.Config
 	ctx    context.Context
-	now    func() time.Time
 	config Config
 	// wrap, when set, stands between the controllers and the API server.
 	wrap func(client.Client) client.Client
@@ -79,7 +78,8 @@ func idleWorld(t *testing.T) *world {
 	server.QPS = -1
 	c, err := client.New(server, client.Options{Scheme: testScheme()})
 	require.NoError(t, err)
-	w := &world{t: t, server: server, Client: c, ctx: context.Background(), now: time.Now, config: testConfig()}
+	w := &world{t: t, server: server, Client: c, ctx: context.Background(), //nolint:usetesting // the clean-up outlives the test's own context
+		config: testConfig()}
 	t.Cleanup(w.clear)
 	return w
 }
@@ -98,7 +98,7 @@ func (w *world) start() {
 	if w.wrap != nil {
 		c = w.wrap(c)
 	}
-	require.NoError(w.t, setup(mgr, w.config, c, w.now))
+	require.NoError(w.t, setup(mgr, w.config, c))
 	ctx, cancel := context.WithCancel(w.ctx)
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(ctx) }()

@@ -32,7 +32,7 @@ type history struct {
 func TestWhateverHappensNoAddressIsMissingStaleOrDouble(t *testing.T) {
 	for _, seed := range []uint64{1, 2} {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
-			h := &history{world: idleWorld(t), random: rand.New(rand.NewPCG(seed, 0)), published: map[string]string{}} //nolint:gosec // a history to repeat
+			h := &history{world: idleWorld(t), random: rand.New(rand.NewPCG(seed, 0)), published: map[string]string{}}
 			h.namespaces = []string{h.namespace(), h.namespace()}
 			h.startWithCrash()
 			for _, vpc := range []string{"a", "b"} {

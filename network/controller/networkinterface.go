@@ -30,7 +30,6 @@ type interfaceReconciler struct {
 	events events.EventRecorder
 	config Config
 	ipam   *ipam.Allocator
-	now    func() time.Time
 }
 
 // Reconcile brings one interface towards its spec.
@@ -132,7 +131,7 @@ func (r *interfaceReconciler) release(ctx context.Context, nic *netv1.NetworkInt
 	}
 	ttl := leaseTTL(subnet)
 	if at := nic.Status.ReleasedAt; at != nil {
-		ttl -= r.now().Sub(at.Time)
+		ttl -= time.Since(at.Time)
 	}
 	return ttl <= 0, ttl, nil
 }
@@ -205,7 +204,7 @@ func (r *interfaceReconciler) write(ctx context.Context, nic *netv1.NetworkInter
 	case nic.Spec.Pod != nil, nic.Spec.Retain:
 		nic.Status.ReleasedAt = nil
 	case nic.Status.ReleasedAt == nil:
-		now := metav1.NewTime(r.now())
+		now := metav1.Now()
 		nic.Status.ReleasedAt = &now
 	}
 	conditions.Status{Phase: &nic.Status.Phase, ObservedGeneration: &nic.Status.ObservedGeneration, Conditions: &nic.Status.Conditions}.Apply(nic, o)

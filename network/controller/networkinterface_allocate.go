@@ -49,7 +49,7 @@ func (r *interfaceReconciler) allocate(ctx context.Context, nic *netv1.NetworkIn
 		}
 	}
 	s.Address = address.String()
-	s.PrefixLength = int32(network.CIDR.Bits()) //nolint:gosec // at most 32
+	s.PrefixLength = int32(network.CIDR.Bits())
 	s.GatewayAddress = subnet.Status.GatewayAddress
 	s.InfrastructureAddress = infra.String()
 	s.VNI = subnet.Status.VNI

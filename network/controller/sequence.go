@@ -70,7 +70,7 @@ func (s *sequence) try(ctx context.Context) (uint32, error) {
 			last = max(last, uint64(n))
 		}
 	}
-	n, ok := following(uint32(last), used) //nolint:gosec // parsed as 32 bits
+	n, ok := following(uint32(last), used) // parsed as 32 bits
 	if !ok {
 		return 0, fmt.Errorf("all numbers from %d to %d are in use", netv1.FirstTenantVNI, netv1.MaxVNI)
 	}

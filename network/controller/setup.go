@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -16,11 +15,11 @@ import (
 // controller-runtime's default of 20 requests a second (set rest.Config.QPS to -1: the API server has priority and
 // fairness).
 func SetupWithManager(mgr ctrl.Manager, cfg Config) error {
-	return setup(mgr, cfg, client.WithFieldOwner(mgr.GetClient(), netv1.FieldOwner), time.Now)
+	return setup(mgr, cfg, client.WithFieldOwner(mgr.GetClient(), netv1.FieldOwner))
 }
 
-// setup adds the reconcilers with the client they write with and their clock.
-func setup(mgr ctrl.Manager, cfg Config, c client.Client, now func() time.Time) error {
+// setup adds the reconcilers with the client they write with.
+func setup(mgr ctrl.Manager, cfg Config, c client.Client) error {
 	cfg, err := cfg.complete()
 	if err != nil {
 		return err
@@ -39,7 +38,7 @@ func setup(mgr ctrl.Manager, cfg Config, c client.Client, now func() time.Time) 
 			vnis: &sequence{client: c, live: live, annotation: netv1.AnnotationLastVNI, used: subnetVNIs},
 		},
 		&podReconciler{client: c, live: live, config: cfg, events: recorder},
-		&interfaceReconciler{client: c, live: live, config: cfg, ipam: allocator, events: recorder, now: now},
+		&interfaceReconciler{client: c, live: live, config: cfg, ipam: allocator, events: recorder},
 		&leaseReconciler{client: c, live: live, ipam: allocator},
 	} {
 		if err := r.setup(mgr); err != nil {

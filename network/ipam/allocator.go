@@ -155,10 +155,7 @@ func (a *Allocator) holderOf(ctx context.Context, network Network, address netip
 	if client.IgnoreNotFound(err) != nil {
 		return "", fmt.Errorf("read the lease of %s: %w", address, err)
 	}
-	if err != nil {
-		return "", nil
-	}
-	return lease.Spec.Interface, nil
+	return lease.Spec.Interface, nil // none when there is no lease
 }
 
 // create tries to lease one address. When another interface has it, other is that interface's name.

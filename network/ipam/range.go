@@ -39,7 +39,7 @@ func (r Range) Capacity() uint64 {
 func (r Range) at(i uint64) netip.Addr {
 	first := r.First().As4()
 	var b [4]byte
-	binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(first[:])+uint32(i)) //nolint:gosec // i < 2^24: the CIDR is a /8 at most
+	binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(first[:])+uint32(i)) // i < 2^24: the CIDR is a /8 at most
 	return netip.AddrFrom4(b)
 }
 
