@@ -115,7 +115,7 @@ generate: bin/tools/controller-gen ## Write generated code (deepcopy, CRDs, role
 lint: bin/tools/golangci-lint ## Run go vet and golangci-lint on every module
 	@$(GO) vet -tags e2e ./...
 	@bin/tools/golangci-lint run ./...
-	@cd distro/kube && $(GO) mod verify >/dev/null
+	@cd distro/kube && $(GO) vet ./...
 
 .PHONY: test
 test: ## Everything CI runs: build, generated code, lint, unit tests, a real two-node cloud
@@ -147,6 +147,7 @@ soak: build ## Run the cloud for long under change and failure (SOAK=30m)
 
 .PHONY: bench
 bench: build ## Measure start time, idle cost and the datapath
+	@$(GO) test -run '^$$' -bench . -timeout 30m $(GOTESTFLAGS) ./network/datapath
 	@$(GO) test $(SYSTEM_TESTS) -timeout 60m -v $(GOTESTFLAGS) ./test/bench/...
 
 .PHONY: clean

@@ -37,13 +37,7 @@ func Runtime() []Package {
 			Programs: []string{"modprobe"},
 		},
 		{
-			Name: "ca-certificates", Reason: "trust in outside registries, for images and for the containers made from ours",
-		},
-		{
-			Name: "busybox-static", Reason: "the shell and tools of the cloud's own busybox image",
-		},
-		{
-			Name: "curl", Reason: "the HTTP client of the cloud's own curl image",
+			Name: "ca-certificates", Reason: "trust in outside registries, and the root certificates of the images made from Debian packages",
 		},
 	}
 }
