@@ -34,7 +34,7 @@ import (
 
 // cloud is an API server on a machine (the test's own namespace) with nodes around it on an underlay.
 type cloud struct {
-	t          *testing.T
+	t          testing.TB
 	client     client.Client
 	kubeconfig string
 	proxy      *net.TCPListener
@@ -61,7 +61,7 @@ const (
 	moment         = 20 * time.Millisecond
 )
 
-func newCloud(t *testing.T, nodes int) *cloud {
+func newCloud(t testing.TB, nodes int) *cloud {
 	c := &cloud{t: t}
 	scheme := runtime.NewScheme()
 	require.NoError(t, corev1.AddToScheme(scheme))
@@ -160,7 +160,7 @@ func (c *cloud) addNode(name string, address netip.Addr, bridge netlink.Link) *n
 	return n
 }
 
-func addAddress(t *testing.T, link netlink.Link, address string) {
+func addAddress(t testing.TB, link netlink.Link, address string) {
 	parsed, err := netlink.ParseAddr(address)
 	require.NoError(t, err)
 	require.NoError(t, netlink.AddrAdd(link, parsed))

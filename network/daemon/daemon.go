@@ -112,7 +112,7 @@ func (d *daemon) openAttachments(ctx context.Context) (*net.UnixListener, error)
 	if err != nil {
 		return nil, err
 	}
-	store, err := attachment.OpenStore(d.options.StateDir)
+	store, err := attachment.OpenStore(d.options.StateDir, d.log)
 	if err != nil {
 		return nil, err
 	}

@@ -81,7 +81,7 @@ func newFixture(t *testing.T) *fixture {
 
 // open starts the manager anew from what is on disk, as a restarted daemon does.
 func (f *fixture) open(t *testing.T) {
-	store, err := OpenStore(f.dir)
+	store, err := OpenStore(f.dir, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	f.datapath = &fakeDatapath{store: store, owner: map[types.UID]string{}}
 	f.Manager = &Manager{

@@ -173,13 +173,17 @@ func TestRecoverKeepsWhatWorksAndRemovesWhatDoesNot(t *testing.T) {
 	lost, err := f.Add(t.Context(), addRequest("lost", isolate.Netns(t), "job"))
 	require.NoError(t, err)
 	require.NoError(t, f.Store.remove(lost.Key()))
-	require.NoError(t, os.WriteFile(filepath.Join(f.dir, ".tmp-1"), []byte("{"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(f.dir, ".unfinished"), []byte("{"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(f.dir, "cut:eth0.json"), nil, 0o600))
 
 	f.open(t)
 	require.NoError(t, f.Recover(t.Context()))
 	require.Equal(t, []string{kept.HostLink}, ourLinks(t))
 	require.Equal(t, []Record{kept}, f.Store.List())
 	require.Equal(t, kept.Key(), f.datapath.owner[kept.Interface.UID])
+	files, err := os.ReadDir(f.dir)
+	require.NoError(t, err)
+	require.Len(t, files, 1)
 
 	next, err := f.Add(t.Context(), addRequest("next", isolate.Netns(t), "db"))
 	require.NoError(t, err)

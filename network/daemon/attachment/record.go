@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"maps"
 	"net/netip"
 	"os"
@@ -88,8 +89,9 @@ type Store struct {
 	last    uint64
 }
 
-// OpenStore reads the records in dir, which it makes when it is missing. Files a crash left unfinished are removed.
-func OpenStore(dir string) (*Store, error) {
+// OpenStore reads the records in dir, which it makes when it is missing. Files that a crash left unfinished or a power cut
+// damaged are removed: nothing they speak of has survived it.
+func OpenStore(dir string, log *slog.Logger) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("folder of attachments: %w", err)
 	}
@@ -112,7 +114,11 @@ func OpenStore(dir string) (*Store, error) {
 		}
 		var r Record
 		if err := json.Unmarshal(data, &r); err != nil {
-			return nil, fmt.Errorf("record %s is damaged (%w); remove it and restart the container it names", path, err)
+			log.Warn("remove a damaged record of an attachment", "path", path, "error", err)
+			if err := os.Remove(path); err != nil {
+				return nil, err
+			}
+			continue
 		}
 		s.records[r.Key()] = r
 		s.last = max(s.last, r.Sequence)
@@ -168,7 +174,12 @@ func (s *Store) save(r Record) error {
 	if err != nil {
 		return err
 	}
-	if err := protocol.WriteFile(s.path(r.Key()), data, 0o600); err != nil {
+	// Renamed, so that a crash leaves the old or the new one, but not synced: no attachment outlives a power cut.
+	temporary := filepath.Join(s.dir, "."+r.Key())
+	if err = os.WriteFile(temporary, data, 0o600); err == nil {
+		err = os.Rename(temporary, s.path(r.Key()))
+	}
+	if err != nil {
 		return fmt.Errorf("record of attachment %s: %w", r.Key(), err)
 	}
 	s.records[r.Key()] = r
@@ -183,7 +194,7 @@ func (s *Store) remove(key string) error {
 		return fmt.Errorf("record of attachment %s: %w", key, err)
 	}
 	delete(s.records, key)
-	return protocol.SyncDir(s.dir)
+	return nil
 }
 
 func (s *Store) path(key string) string { return filepath.Join(s.dir, key+recordSuffix) }

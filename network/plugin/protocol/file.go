@@ -32,11 +32,11 @@ func WriteFile(path string, data []byte, mode os.FileMode) error {
 	if err := os.Rename(f.Name(), path); err != nil {
 		return err
 	}
-	return SyncDir(dir)
+	return syncDir(dir)
 }
 
-// SyncDir makes the creation, renaming or removal of files in a folder survive a crash.
-func SyncDir(dir string) error {
+// syncDir makes the renaming of a file in a folder survive a power cut.
+func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
