@@ -112,20 +112,31 @@ func TestWhileTheDaemonIsDownDelIsQueuedAndTheRestIsRefusedForLater(t *testing.T
 	require.NoError(t, db.del())
 }
 
-func TestDetachmentNeedsNoAPIServer(t *testing.T) {
+func TestTrafficAndDetachmentNeedNoAPIServer(t *testing.T) {
 	c := newCloud(t, 1)
 	n := c.nodes[0]
 	red := c.subnet("red", "10.1.0.0/24", 1001, 1001)
-	web := n.pod("web", red, "10.1.0.5", "198.18.0.5")
+	web, db := n.pod("web", red, "10.1.0.5", "198.18.0.5"), n.pod("db", red, "10.1.0.6", "198.18.0.6")
 	n.start()
 	n.awaitReady()
 	web.mustAdd()
+	db.mustAdd()
+	c.answer(web.inside, "web")
+	c.eventually(db.inside, "10.1.0.5", "web to 10.1.0.6: hello")
+	count := c.flood(db.inside, "10.1.0.5")
 	n.stop(syscall.SIGKILL)
 	require.NoError(t, c.proxy.Close())
 	n.start()
-	require.Eventually(t, func() bool { return web.del() == nil && len(n.links()) == 0 }, patience, moment)
+	require.Eventually(t, func() bool { return n.get("/healthz") == "ok\n" }, patience, moment)
+	sent, received := count()
+	require.Equal(t, sent, received, "datagrams and their answers")
+
 	_, err := web.add()
+	require.Equal(t, cnitypes.ErrTryAgainLater, n.code(err))
 	require.ErrorContains(t, err, "API server")
+	require.NoError(t, web.del())
+	require.Len(t, n.links(), 1)
+	require.Empty(t, c.ask(db.inside, "10.1.0.5"))
 }
 
 func TestTheNodeIsAnnouncedOnlyWhenItsNetworkWorks(t *testing.T) {

@@ -190,6 +190,39 @@ func TestRecoverKeepsWhatWorksAndRemovesWhatDoesNot(t *testing.T) {
 	require.Greater(t, next.Sequence, kept.Sequence)
 }
 
+func TestACrashAtAnyStepOfAddOrDelConverges(t *testing.T) {
+	for name, crash := range map[string]func(*fixture, Record) error{
+		"ADD: after the record": func(f *fixture, r Record) error { return deleteLink(r.HostLink) },
+		"ADD: after the link": func(f *fixture, r Record) error {
+			_, err := createLink(r, 1450)
+			return err
+		},
+		"ADD: before it is complete": func(*fixture, Record) error { return nil },
+		"DEL: after the link": func(f *fixture, r Record) error {
+			r.Complete = true
+			return errors.Join(f.Store.save(r), deleteLink(r.HostLink))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, netns := newFixture(t), isolate.Netns(t)
+			record, err := f.Add(t.Context(), addRequest("c1", netns, "web"))
+			require.NoError(t, err)
+			record.Complete = false
+			require.NoError(t, f.Store.save(record))
+			require.NoError(t, crash(f, record))
+
+			f.open(t)
+			require.NoError(t, f.Recover(t.Context()))
+			require.Empty(t, ourLinks(t))
+			require.Empty(t, f.Store.List())
+			_, err = f.Add(t.Context(), addRequest("c1", netns, "web"))
+			require.NoError(t, err, "the runtime tries again")
+			require.NoError(t, f.Check(t.Context(), addRequest("c1", netns, "web")))
+			require.NoError(t, f.Del(t.Context(), "c1", "eth0"))
+		})
+	}
+}
+
 func TestAnAttachmentWhoseNamespaceVanishedIsCollected(t *testing.T) {
 	f, netns := newFixture(t), isolate.Netns(t)
 	record, err := f.Add(t.Context(), addRequest("c1", netns, "web"))
