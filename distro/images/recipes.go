@@ -55,15 +55,15 @@ var recipes = []recipe{
 	},
 	{
 		Repository: "mni/whoami", Tag: DefaultTag, Title: "whoami", Description: "Answers HTTP and UDP with its own identity",
-		Program: "whoami", Packages: []string{"busybox-static"}, Applets: true, User: nonroot, Entrypoint: []string{"/whoami"},
+		Program: "whoami", Packages: []string{"busybox"}, Applets: true, User: nonroot, Entrypoint: []string{"/whoami"},
 	},
 	{
 		Repository: "mni/busybox", Tag: DefaultTag, Title: "BusyBox", Description: "Shell and small tools: httpd, wget, nc, ping, ip",
-		Packages: []string{"busybox-static"}, Applets: true, User: "0:0", Cmd: []string{"sh"},
+		Packages: []string{"busybox"}, Applets: true, User: "0:0", Cmd: []string{"sh"},
 	},
 	{
 		Repository: "mni/curl", Tag: DefaultTag, Title: "curl", Description: "HTTP client, and a shell",
-		Packages: []string{"busybox-static", "ca-certificates", "curl"}, Applets: true, Roots: true, User: nonroot,
+		Packages: []string{"busybox", "ca-certificates", "curl"}, Applets: true, Roots: true, User: nonroot,
 		Entrypoint: []string{"/usr/bin/curl"}, Cmd: []string{"--help"},
 	},
 }

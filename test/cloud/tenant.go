@@ -74,7 +74,7 @@ func (t Tenant) Answers(ctx context.Context) error {
 		if address == "" {
 			return fmt.Errorf("%s has no address yet", server)
 		}
-		answer, err := t.Cloud.Mni(ctx, "exec", "shell", "-n", t.Name, "--", "wget", "-q", "-T", "5", "-O", "-", "http://"+address+":8080/")
+		answer, err := t.Cloud.Mni(ctx, "exec", "shell", "-n", t.Name, "--", "timeout", "5", "wget", "-q", "-O", "-", "http://"+address+":8080/")
 		if err != nil {
 			return err
 		}

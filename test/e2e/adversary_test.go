@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -126,20 +127,20 @@ func TestAContainerReachesNothingOfThePlatform(t *testing.T) {
 	for _, target := range targets {
 		address, port, _ := strings.Cut(target, " ")
 		eventually(t, "an ordinary Pod reaches "+target, func(ctx context.Context) error {
-			out, err := inPod(ctx, ordinary, "nc", "-z", "-w", "3", address, port)
+			out, err := inPod(ctx, ordinary, "nc", "-w", "3", address, port, "-e", "/bin/true")
 			if err != nil {
 				return fmt.Errorf("%w: %s", err, out)
 			}
 			return nil
 		})
-		if out, err := in(t.Context(), prisoner, "nc", "-z", "-w", "2", address, port); err == nil {
+		if out, err := in(t.Context(), prisoner, "nc", "-w", "2", address, port, "-e", "/bin/true"); err == nil {
 			t.Errorf("a tenant's Container reached %s: %s", target, out)
 		}
 	}
 	// Other Pods' infrastructure addresses, its own gateway's services, the resolver, the metadata address.
-	for _, target := range []string{"10.0.1.1 10250", "10.0.1.1 22", "169.254.169.254 80", "169.254.1.1 10250", ordinary.Status.PodIP + " 80"} {
+	for _, target := range []string{"10.0.1.1 10250", "10.0.1.1 22", "169.254.169.254 80", "169.254.1.1 10250", ordinary.Status.PodIP + " 8080"} {
 		address, port, _ := strings.Cut(target, " ")
-		if out, err := in(t.Context(), prisoner, "nc", "-z", "-w", "2", address, port); err == nil {
+		if out, err := in(t.Context(), prisoner, "nc", "-w", "2", address, port, "-e", "/bin/true"); err == nil {
 			t.Errorf("a tenant's Container reached %s: %s", target, out)
 		}
 	}
@@ -152,7 +153,8 @@ func drops(t *testing.T, node, pod string) float64 {
 	if err != nil {
 		t.Fatalf("metrics of %s: %v", node, err)
 	}
-	families, err := new(expfmt.TextParser).TextToMetricFamilies(strings.NewReader(body))
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(body))
 	if err != nil {
 		t.Fatalf("metrics of %s: %v", node, err)
 	}

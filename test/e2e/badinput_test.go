@@ -31,7 +31,10 @@ func containerYAML(name, subnet, image string) string {
 
 func TestBadInputIsRefusedAtAdmissionNamingTheField(t *testing.T) {
 	namespace := tenant(t, "bad-admission")
-	vpcWithSubnets(t, namespace)
+	good := vpcYAML("main", "10.0.0.0/16") + "---\n" + subnetYAML("a", "main", "10.0.1.0/24")
+	if out, err := mniInput(t.Context(), good, "apply", "-n", namespace, "-f", "-"); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
 	for _, c := range []struct{ name, document, want string }{
 		{"a Vpc's CIDR that is none", vpcYAML("x", "ten.zero"), "spec.cidr"},
 		{"a Vpc's CIDR that is not canonical", vpcYAML("x", "10.0.0.5/16"), "canonical"},

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// serverPod is an ordinary Pod that answers HTTP on port 80 with its name, on one node.
+// serverPod is an ordinary Pod that answers HTTP on port 8080 with its name, on one node.
 func serverPod(namespace, name, node string) *corev1.Pod {
 	pod := ordinaryPod(namespace, name, node, "whoami")
 	pod.Labels = map[string]string{"app": "web"}
@@ -96,7 +96,7 @@ func TestOrdinaryPods(t *testing.T) {
 	}
 	service := &corev1.Service{ObjectMeta: objectMeta(namespace, "web"), Spec: corev1.ServiceSpec{
 		Selector: map[string]string{"app": "web"},
-		Ports:    []corev1.ServicePort{{Port: 8080, TargetPort: intstr.FromInt32(80)}},
+		Ports:    []corev1.ServicePort{{Port: 8080, TargetPort: intstr.FromInt32(8080)}},
 	}}
 	create(t, servers[0], servers[1], shells[0], shells[1], service)
 	running(t, append(servers, shells...)...)
@@ -105,7 +105,7 @@ func TestOrdinaryPods(t *testing.T) {
 		for _, from := range shells {
 			for _, to := range servers {
 				eventually(t, from.Name+" reaches "+to.Name, func(ctx context.Context) error {
-					return answers(to.Name)(inPod(ctx, from, "wget", "-q", "-O", "-", "-T", "3", "http://"+to.Status.PodIP+"/"))
+					return answers(to.Name)(inPod(ctx, from, "timeout", "3", "wget", "-q", "-O", "-", "http://"+to.Status.PodIP+":8080/"))
 				})
 			}
 		}
@@ -115,7 +115,7 @@ func TestOrdinaryPods(t *testing.T) {
 		for _, from := range shells {
 			missing := map[string]bool{servers[0].Name: true, servers[1].Name: true}
 			eventually(t, from.Name+" has met every backend", func(ctx context.Context) error {
-				out, err := inPod(ctx, from, "wget", "-q", "-O", "-", "-T", "3", "http://web.plain.svc.cluster.local:8080/")
+				out, err := inPod(ctx, from, "timeout", "3", "wget", "-q", "-O", "-", "http://web.plain.svc.cluster.local:8080/")
 				if err != nil {
 					return fmt.Errorf("%w: %s", err, out)
 				}
@@ -135,7 +135,7 @@ func TestOrdinaryPods(t *testing.T) {
 	t.Run("Pod to the API server by its Service", func(t *testing.T) {
 		for _, from := range shells {
 			eventually(t, "the API server is reached", func(ctx context.Context) error {
-				out, err := inPod(ctx, from, "nc", "-z", "-w", "3", "kubernetes.default.svc.cluster.local", "443")
+				out, err := inPod(ctx, from, "nc", "-w", "3", "kubernetes.default.svc.cluster.local", "443", "-e", "/bin/true")
 				if err != nil {
 					return fmt.Errorf("%w: %s", err, out)
 				}
@@ -147,7 +147,7 @@ func TestOrdinaryPods(t *testing.T) {
 	t.Run("the machine to Pods and to the Service", func(t *testing.T) {
 		for _, to := range servers {
 			eventually(t, "the machine reaches "+to.Name, func(ctx context.Context) error {
-				return answers(to.Name)(get(ctx, "http://"+to.Status.PodIP+"/"))
+				return answers(to.Name)(get(ctx, "http://"+to.Status.PodIP+":8080/"))
 			})
 		}
 		if err := kube.Get(t.Context(), client.ObjectKeyFromObject(service), service); err != nil {
@@ -162,7 +162,7 @@ func TestOrdinaryPods(t *testing.T) {
 		outside := startOutside(t)
 		for _, from := range shells {
 			eventually(t, "the outside answers "+from.Name, func(ctx context.Context) error {
-				return answers("you are " + outsideGateway)(inPod(ctx, from, "wget", "-q", "-O", "-", "-T", "3", outside))
+				return answers("you are " + outsideGateway)(inPod(ctx, from, "timeout", "3", "wget", "-q", "-O", "-", outside))
 			})
 		}
 	})
@@ -202,7 +202,7 @@ func forwarded(t *testing.T, pod *corev1.Pod) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(binaries, "mni-kube"), "kubectl", "--kubeconfig", kubeconfigPath(),
-		"port-forward", "-n", pod.Namespace, "pod/"+pod.Name, ":80")
+		"port-forward", "-n", pod.Namespace, "pod/"+pod.Name, ":8080")
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -211,7 +211,7 @@ func forwarded(t *testing.T, pod *corev1.Pod) {
 		t.Fatal(err)
 	}
 	defer func() { cancel(); _ = cmd.Wait() }()
-	// "Forwarding from 127.0.0.1:41234 -> 80"
+	// "Forwarding from 127.0.0.1:41234 -> 8080"
 	scanner := bufio.NewScanner(stdout)
 	for scanner.Scan() {
 		_, rest, found := strings.Cut(scanner.Text(), "Forwarding from ")

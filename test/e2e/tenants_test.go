@@ -45,13 +45,13 @@ func vpcWithSubnets(t *testing.T, namespace string) {
 	)
 }
 
-// whoami is a Container that answers HTTP on port 80 with its own identity.
+// whoami is a Container that answers HTTP on port 8080 with its own identity.
 func whoami(namespace, name, subnet, node string) *ctrv1.Container {
 	return &ctrv1.Container{
 		ObjectMeta: objectMeta(namespace, name),
 		Spec: ctrv1.ContainerSpec{
 			Subnet: subnet, Node: node, Image: registryName + "/mni/whoami:latest",
-			Ports: []ctrv1.Port{{Port: 80, Protocol: corev1.ProtocolTCP}},
+			Ports: []ctrv1.Port{{Port: 8080, Protocol: corev1.ProtocolTCP}},
 		},
 	}
 }
@@ -102,8 +102,8 @@ func in(ctx context.Context, container *ctrv1.Container, command ...string) (str
 	return mni(ctx, append([]string{"exec", container.Name, "-n", container.Namespace, "--"}, command...)...)
 }
 
-// wget asks an address for its identity from within a Container, waiting seconds at most.
+// wget asks (busybox' own -T crashes together with -q, so timeout bounds it) an address for its identity from within a Container, waiting seconds at most.
 func wget(ctx context.Context, from *ctrv1.Container, url string, seconds int) (string, error) {
-	out, err := in(ctx, from, "wget", "-q", "-O", "-", "-T", fmt.Sprint(seconds), url)
+	out, err := in(ctx, from, "timeout", fmt.Sprint(seconds), "wget", "-q", "-O", "-", url)
 	return strings.TrimSpace(out), err
 }

@@ -50,7 +50,7 @@ func setUpTwoTenants(t *testing.T, a, b string) twoTenants {
 
 // checkIdentity fails unless the server answers its own name to the shell.
 func checkIdentity(ctx context.Context, from, server *ctrv1.Container) error {
-	body, err := wget(ctx, from, "http://"+server.Status.Address+"/", 5)
+	body, err := wget(ctx, from, "http://"+server.Status.Address+":8080/", 5)
 	if err != nil {
 		return fmt.Errorf("%s asks %s: %w: %s", from.Name, server.Name, err, body)
 	}
@@ -86,7 +86,7 @@ func TestContainersOfAVPCReachEachOtherAndNobodyElse(t *testing.T) {
 				return checkIdentity(ctx, tenants.shells["iso-b"][0], server)
 			})
 			for _, from := range tenants.shells["iso-a"] {
-				if body, err := wget(t.Context(), from, "http://"+server.Status.Address+"/", 2); err == nil {
+				if body, err := wget(t.Context(), from, "http://"+server.Status.Address+":8080/", 2); err == nil {
 					t.Errorf("%s reached %s of another tenant: %s", from.Name, server.Name, body)
 				}
 			}
