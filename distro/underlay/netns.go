@@ -30,7 +30,7 @@ func ensureNetns(name string) error {
 	if Pinned(path) {
 		return nil
 	}
-	if err := os.MkdirAll(NetnsRoot, 0o755); err != nil {
+	if err := shareNetnsRoot(); err != nil {
 		return err
 	}
 	if err := os.WriteFile(path, nil, 0o444); err != nil && !errors.Is(err, fs.ErrPermission) {
@@ -53,6 +53,25 @@ func ensureNetns(name string) error {
 	return <-made
 }
 
+// shareNetnsRoot makes NetnsRoot a shared mount, as the first `ip netns add` does. Left to that, it would hide the
+// namespaces pinned before it under a mount of its own, and they could not be removed.
+func shareNetnsRoot() error {
+	if err := os.MkdirAll(NetnsRoot, 0o755); err != nil {
+		return err
+	}
+	err := unix.Mount("", NetnsRoot, "none", unix.MS_SHARED|unix.MS_REC, "")
+	if errors.Is(err, unix.EINVAL) { // it is no mount yet
+		if err := unix.Mount(NetnsRoot, NetnsRoot, "none", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+			return fmt.Errorf("mount %s: %w", NetnsRoot, err)
+		}
+		err = unix.Mount("", NetnsRoot, "none", unix.MS_SHARED|unix.MS_REC, "")
+	}
+	if err != nil {
+		return fmt.Errorf("share %s: %w", NetnsRoot, err)
+	}
+	return nil
+}
+
 // removeNetns unpins a namespace; it ends, with all its links, when its last process has.
 func removeNetns(name string) error {
 	path := NetnsPath(name)
@@ -62,6 +81,9 @@ func removeNetns(name string) error {
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
+	}
+	if entries, err := os.ReadDir(NetnsRoot); err == nil && len(entries) == 0 {
+		_ = unix.Unmount(NetnsRoot, 0) // nobody's any more; the next namespace mounts it again
 	}
 	return nil
 }
