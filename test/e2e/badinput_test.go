@@ -70,6 +70,16 @@ func TestBadInputThatOnlyTheCloudCanSeeIsAConditionNamingTheField(t *testing.T) 
 	namespace := tenant(t, "bad-condition")
 	vpcWithSubnets(t, namespace)
 	vpcWithSubnets(t, tenant(t, "bad-other"))
+	first := &vpcv1.Subnet{ObjectMeta: objectMeta(namespace, "a")} // of two made in one second either may be the first
+	eventually(t, "the first Subnet is Ready", func(ctx context.Context) error {
+		if err := kube.Get(ctx, client.ObjectKeyFromObject(first), first); err != nil {
+			return err
+		}
+		if first.Status.Phase != status.Ready {
+			return fmt.Errorf("phase %s", first.Status.Phase)
+		}
+		return nil
+	})
 	create(t,
 		&vpcv1.Subnet{ObjectMeta: objectMeta("bad-other", "theirs"), Spec: vpcv1.SubnetSpec{VPC: "main", CIDR: "10.0.3.0/24"}},
 		&vpcv1.Subnet{ObjectMeta: objectMeta(namespace, "overlaps"), Spec: vpcv1.SubnetSpec{VPC: "main", CIDR: "10.0.1.128/25"}},
