@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -229,12 +230,27 @@ func (t Tree) Remove(path string) error {
 		})
 		errs = append(errs, err)
 		for _, d := range slices.Backward(dirs) {
-			if err := unix.Rmdir(d); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if err := rmdir(d); err != nil {
 				errs = append(errs, fmt.Errorf("remove control group %s: %w", d, err))
 			}
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// rmdir waits a little for processes that have ended but that the kernel still counts.
+func rmdir(dir string) error {
+	deadline := time.Now().Add(2 * time.Second)
+	for {
+		err := unix.Rmdir(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 }
 
 // RemoveIfEmpty removes the group itself where it has neither processes nor groups below it.

@@ -7,13 +7,11 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -28,7 +26,8 @@ const ReadyTimeout = 5 * time.Minute
 func (c Cloud) await(ctx context.Context, options parts.Options, plan supervisor.Plan, progress Progress) error {
 	ctx, cancel := context.WithTimeout(ctx, ReadyTimeout)
 	defer cancel()
-	if err := c.awaitParts(ctx, plan, progress); err != nil {
+	status, err := c.awaitParts(ctx, plan, progress)
+	if err != nil {
 		return err
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", options.Kubeconfig("installer"))
@@ -39,8 +38,8 @@ func (c Cloud) await(ctx context.Context, options parts.Options, plan supervisor
 	if err != nil {
 		return err
 	}
-	if err := awaitNodes(ctx, kube, options.Nodes); err != nil {
-		return fmt.Errorf("the nodes are not ready: %w", err)
+	if err := awaitNodes(ctx, kube, kubelets(status)); err != nil {
+		return err
 	}
 	progress("nodes are ready")
 	dns := options.Instance.Addresses().DNS.String()
@@ -55,10 +54,11 @@ func (c Cloud) await(ctx context.Context, options parts.Options, plan supervisor
 	return nil
 }
 
-func (c Cloud) awaitParts(ctx context.Context, plan supervisor.Plan, progress Progress) error {
-	var status supervisor.Status
-	var err error
-	announced := map[string]bool{}
+// patience is how often a part may die while the cloud becomes ready.
+const patience = 6
+
+func (c Cloud) awaitParts(ctx context.Context, plan supervisor.Plan, progress Progress) (status supervisor.Status, err error) {
+	announced, restarts := map[string]bool{}, map[string]int{}
 	started := time.Now()
 	for {
 		status, err = c.Client().Status(ctx, status.Generation, false)
@@ -67,21 +67,24 @@ func (c Cloud) awaitParts(ctx context.Context, plan supervisor.Plan, progress Pr
 			time.Sleep(20 * time.Millisecond) // it has just been started
 			continue
 		case ctx.Err() != nil:
-			return c.stuck(plan, status)
+			return status, c.stuck(plan, status)
 		case err != nil:
-			return fmt.Errorf("the supervisor ended, see %s: %w", plan.Log("supervisor"), err)
+			return status, fmt.Errorf("the supervisor ended, see %s: %w", plan.Log("supervisor"), err)
 		}
 		for _, p := range status.Parts {
 			if (p.State == supervisor.Ready || p.State == supervisor.Done) && !announced[p.Name] {
 				announced[p.Name] = true
 				progress(p.Name + " is ready")
 			}
-			if p.Restarts >= 5 && p.State == supervisor.BackOff {
-				return c.stuck(plan, status)
+			if _, seen := restarts[p.Name]; !seen {
+				restarts[p.Name] = p.Restarts
+			}
+			if p.State == supervisor.BackOff && p.Restarts-restarts[p.Name] >= patience {
+				return status, c.stuck(plan, status)
 			}
 		}
 		if status.Ready() {
-			return nil
+			return status, nil
 		}
 	}
 }
@@ -110,49 +113,6 @@ func lastLines(file string, n int) string {
 		lines[i] = "    " + lines[i]
 	}
 	return strings.Join(lines, "\n")
-}
-
-func awaitNodes(ctx context.Context, kube kubernetes.Interface, want int) error {
-	ready := map[string]bool{}
-	see := func(n *corev1.Node) {
-		ready[n.Name] = slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-		})
-	}
-	enough := func() bool {
-		for i := range want {
-			if !ready[fmt.Sprintf("node-%d", i+1)] {
-				return false
-			}
-		}
-		return true
-	}
-	list, err := kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return err
-	}
-	for i := range list.Items {
-		see(&list.Items[i])
-	}
-	events, err := kube.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
-	if err != nil {
-		return err
-	}
-	defer events.Stop()
-	for !enough() {
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%d of %d are: `kubectl describe nodes` says why", len(ready), want)
-		case event, ok := <-events.ResultChan():
-			if !ok {
-				return errors.New("the watch of nodes ended")
-			}
-			if n, isNode := event.Object.(*corev1.Node); isNode && event.Type != watch.Deleted {
-				see(n)
-			}
-		}
-	}
-	return nil
 }
 
 // again tries until it works or the context ends.

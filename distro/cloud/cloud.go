@@ -61,6 +61,24 @@ func Take(name string) (Cloud, error) {
 	return open(inst)
 }
 
+// Lost returns an instance that is not in the machine's list (its state was deleted by other means) while something of it
+// is still on the machine; ok is false when nothing is. The slot of a lost instance is not known, nor needed to remove it.
+func Lost(name string) (c Cloud, ok bool, err error) {
+	inst := instance.Instance{Name: name}
+	if name != instance.Default {
+		inst.Slot = unknownSlot
+	}
+	left, err := leftovers.Find(inst)
+	if err != nil || len(left) == 0 {
+		return c, false, err
+	}
+	c, err = open(inst)
+	return c, err == nil, err
+}
+
+// unknownSlot is one that no instance has: its links and ranges are nobody's.
+const unknownSlot = 99
+
 // Flag is how a command names the instance: nothing for the default one.
 func Flag(name string) string {
 	if name == instance.Default {

@@ -17,7 +17,6 @@ import (
 	"github.com/mnicloud/mnicloud/distro/parts"
 	"github.com/mnicloud/mnicloud/distro/pki"
 	"github.com/mnicloud/mnicloud/distro/preflight"
-	"github.com/mnicloud/mnicloud/distro/registry"
 	"github.com/mnicloud/mnicloud/distro/supervisor"
 	"github.com/mnicloud/mnicloud/distro/underlay"
 )
@@ -29,6 +28,8 @@ type Summary struct {
 	Nodes      int
 	Kubeconfig string
 	APIServer  string
+	// Warnings are about the machine: what works less well than it could.
+	Warnings []string
 }
 
 // Up starts the instance with this many nodes, or brings a running one to the present programs and configuration, and
@@ -75,7 +76,11 @@ func (c Cloud) Up(ctx context.Context, nodes int, progress Progress) (Summary, e
 	if err != nil {
 		return summary, err
 	}
-	return summary, c.await(ctx, options, plan, progress)
+	if err := c.await(ctx, options, plan, progress); err != nil {
+		return summary, err
+	}
+	summary.Warnings, err = underlay.Warnings(c.Instance)
+	return summary, err
 }
 
 // hand gives a running supervisor the plan and says whether it changed nothing.
@@ -155,7 +160,7 @@ func (c Cloud) clearGround(ctx context.Context, progress Progress) error {
 			theirs, ours, c.Instance.Name)
 	}
 	var listen []netip.AddrPort
-	for _, port := range []uint16{2379, 2380, 6443, 10257, 10259, registry.Port} {
+	for _, port := range parts.MachinePorts {
 		listen = append(listen, netip.AddrPortFrom(a.Machine, port))
 	}
 	return preflight.Error(preflight.Check(ctx, preflight.Options{
@@ -177,7 +182,7 @@ func (c Cloud) prepare(count int, progress Progress) (parts.Options, supervisor.
 		return options, supervisor.Plan{}, err
 	}
 	progress("making certificates and configuration")
-	plan, err := c.write(options)
+	plan, _, err := c.write(options)
 	if err != nil {
 		return options, plan, err
 	}
@@ -207,26 +212,27 @@ func (c Cloud) prepare(count int, progress Progress) (parts.Options, supervisor.
 	return options, plan, c.writeSettings(settings{Nodes: count})
 }
 
-// write makes the files: certificates first, as the plan depends on them.
-func (c Cloud) write(options parts.Options) (supervisor.Plan, error) {
+// write makes the files, certificates first, and the plan that depends on them. It says which certificates are new.
+func (c Cloud) write(options parts.Options) (plan supervisor.Plan, renewed []string, err error) {
 	all := parts.New(options)
 	store := pki.Store{Dir: c.Instance.PKIDir(), Now: time.Now}
-	if _, err := store.Ensure(all.Certificates); err != nil {
-		return supervisor.Plan{}, err
+	if renewed, err = store.Ensure(all.Certificates); err != nil {
+		return plan, renewed, err
 	}
 	if err := store.EnsureServiceAccountKey(); err != nil {
-		return supervisor.Plan{}, err
+		return plan, renewed, err
 	}
 	if err := store.EnsureEncryptionKey(); err != nil {
-		return supervisor.Plan{}, err
+		return plan, renewed, err
 	}
 	late, err := options.FilesFromCertificates()
 	if err != nil {
-		return supervisor.Plan{}, err
+		return plan, renewed, err
 	}
 	all.Files = append(all.Files, late...)
 	if err := all.Write(); err != nil {
-		return supervisor.Plan{}, err
+		return plan, renewed, err
 	}
-	return all.Plan()
+	plan, err = all.Plan()
+	return plan, renewed, err
 }

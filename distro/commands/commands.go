@@ -94,6 +94,9 @@ func printSummary(out io.Writer, name string, s cloud.Summary, took time.Duratio
 		fmt.Fprintf(out, "Cloud %q is ready: %d nodes, in %.1f s.\n", name, s.Nodes, took.Seconds())
 	}
 	flag := cloud.Flag(name)
+	for _, warning := range s.Warnings {
+		fmt.Fprintf(out, "\nWarning: %s.\n", warning)
+	}
 	fmt.Fprintf(out, `
   API server   %s
   kubeconfig   %s   (mni uses it by default)
@@ -187,11 +190,16 @@ func confirm(cmd *cobra.Command, question string) error {
 	return nil
 }
 
-// find is cloud.Find for commands to which a cloud that does not exist is no error.
+// find is cloud.Find for commands to which a cloud that does not exist is no error. One whose state was deleted by other
+// means while it ran still exists.
 func find(name string) (cloud.Cloud, bool, error) {
 	_, known, err := cloud.Registry().Find(name)
-	if err != nil || !known {
+	if err != nil {
 		return cloud.Cloud{}, false, err
+	}
+	if !known {
+		c, left, err := cloud.Lost(name)
+		return c, left, err
 	}
 	c, err := cloud.Find(name)
 	return c, err == nil, err

@@ -39,7 +39,9 @@ func guardCommand() *cobra.Command {
 				return err
 			}
 			log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-			return c.Guard(log).Main(cmd.Context(), role)
+			guard := c.Guard(log)
+			guard.Maintain = c.Maintain
+			return guard.Main(cmd.Context(), role)
 		},
 	}
 	instanceFlag(cmd, &name)
@@ -90,7 +92,14 @@ func installManifestsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return manifests.Install(cmd.Context(), config, options.Manifests())
+			if err := manifests.Install(cmd.Context(), config, options.Manifests()); err != nil {
+				return err
+			}
+			var names []string
+			for _, n := range c.Instance.Nodes(nodes) {
+				names = append(names, n.Name())
+			}
+			return manifests.RemoveNodes(cmd.Context(), config, names)
 		},
 	}
 	instanceFlag(cmd, &name)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -61,7 +62,7 @@ func printStatus(out io.Writer, status supervisor.Status, now time.Time) error {
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, "PART\tSTATE\tRESTARTS\tAGE\tMEMORY\tMESSAGE")
 	var memory int64
-	for _, p := range status.Parts {
+	for _, p := range append(slices.Clone(status.Parts), status.Guards...) {
 		age, size := "-", "-"
 		if !p.Since.IsZero() {
 			age = duration.HumanDuration(now.Sub(p.Since))

@@ -27,8 +27,11 @@ type Addresses struct {
 	VXLANPort int
 }
 
-// Addresses computes the instance's plan from its slot alone.
+// Addresses computes the instance's plan from its slot alone. A slot that no instance has gives no addresses.
 func (i Instance) Addresses() Addresses {
+	if i.Slot < 0 || i.Slot > MaxSlot {
+		return Addresses{}
+	}
 	a := Addresses{VXLANPort: 47890 + i.Slot}
 	if i.Slot == 0 {
 		a.Infrastructure = netip.MustParsePrefix("198.18.0.0/17")

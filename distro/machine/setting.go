@@ -59,10 +59,15 @@ func bpfFileSystem(dir string) Setting {
 			return unix.Mount("bpf", dir, "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC|unix.MS_RELATIME, "mode=0700")
 		},
 		TurnOff: func() error {
-			if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
-				return err // somebody else has come to use it
+			entries, err := os.ReadDir(dir)
+			if err != nil {
+				return err
 			}
-			err := unix.Unmount(dir, 0)
+			own := func(e os.DirEntry) bool { return strings.HasSuffix(e.Name(), ".debug") } // the kernel's
+			if len(slices.DeleteFunc(entries, own)) > 0 {
+				return nil // somebody else has come to use it
+			}
+			err = unix.Unmount(dir, 0)
 			if errors.Is(err, unix.EBUSY) {
 				return nil
 			}

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"text/template"
 
+	"golang.org/x/sync/errgroup"
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -64,20 +65,41 @@ func Install(ctx context.Context, config *rest.Config, values Values) error {
 	if err != nil {
 		return err
 	}
+	var namespaces, others []*unstructured.Unstructured
 	var crds []string
 	for _, object := range objects {
-		if err := apply(ctx, c, object); err != nil {
-			return fmt.Errorf("install %s %s: %w", object.GetKind(), object.GetName(), err)
-		}
-		if object.GetKind() == "CustomResourceDefinition" {
+		switch object.GetKind() {
+		case "Namespace":
+			namespaces = append(namespaces, object)
+			continue
+		case "CustomResourceDefinition":
 			crds = append(crds, object.GetName())
 		}
+		others = append(others, object)
+	}
+	if err := apply(ctx, c, namespaces); err != nil {
+		return err
+	}
+	if err := apply(ctx, c, others); err != nil {
+		return err
 	}
 	return established(ctx, c, crds)
 }
 
-func apply(ctx context.Context, c client.Client, object *unstructured.Unstructured) error {
-	return c.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(FieldOwner), client.ForceOwnership)
+// apply applies objects that do not need each other, several at once.
+func apply(ctx context.Context, c client.Client, objects []*unstructured.Unstructured) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(6)
+	for _, object := range objects {
+		group.Go(func() error {
+			err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(FieldOwner), client.ForceOwnership)
+			if err != nil {
+				return fmt.Errorf("install %s %s: %w", object.GetKind(), object.GetName(), err)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
 }
 
 // established watches definitions until all of them are served.

@@ -25,6 +25,9 @@ const (
 	MachineNetd       = "machine/mni-netd"
 )
 
+// MachinePorts are the TCP ports that parts listen on at the machine's underlay address.
+var MachinePorts = []uint16{2379, 2380, 6443, 10257, 10259, registry.Port, 9440, 9441, 9442}
+
 const kube = "mni-kube"
 
 func (o Options) controlPlane() []spec {

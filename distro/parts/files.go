@@ -148,6 +148,8 @@ clusterDNS: [%[7]s]
 resolvConf: %[8]q
 seccompDefault: true
 serializeImagePulls: false
+nodeStatusUpdateFrequency: 2s
+nodeStatusReportFrequency: 5m
 makeIPTablesUtilChains: false
 enableDebuggingHandlers: true
 volumePluginDir: /var/lib/kubelet/volumeplugins

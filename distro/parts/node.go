@@ -74,7 +74,8 @@ func (o Options) kubelet(n instance.Node) spec {
 		"--hostname-override="+n.Name(), "--node-ip="+n.Address().String())
 	s.files, s.certs = []File{kubeconfig, config}, []pki.Request{client, serving}
 	s.Env = []string{"GOMEMLIMIT=256MiB"}
-	s.After = []string{APIServer, Images, n.Name() + "/" + Containerd}
+	// A kubelet that starts with the network in place is ready at once; it looks again only every few seconds.
+	s.After = []string{APIServer, Images, n.Name() + "/" + Containerd, n.Name() + "/" + Netd}
 	s.Ready = &supervisor.Probe{URL: "http://" + onNode(n, 10248) + "/healthz"}
 	s.Sweep = n.PodCgroup()
 	return s

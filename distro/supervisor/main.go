@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/mnicloud/mnicloud/distro/instance"
@@ -40,7 +42,9 @@ type Guard struct {
 	PlanFile string
 	// Place is where they run.
 	Place spawn.Place
-	Log   *slog.Logger
+	// Maintain, if not nil, is called by the supervisor every few hours.
+	Maintain func(context.Context) error
+	Log      *slog.Logger
 }
 
 func lockFile(runDir string, role Role) string { return filepath.Join(runDir, string(role)+".lock") }
@@ -98,6 +102,9 @@ func (g Guard) Main(ctx context.Context, role Role) error {
 		return err
 	}
 	defer unlock()
+	if err := os.WriteFile(lockFile(plan.RunDir, role), []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if role == RoleKeeper {
@@ -117,11 +124,39 @@ func (g Guard) Main(ctx context.Context, role Role) error {
 		}
 	}()
 	go rotateForever(ctx, plan, g.Log)
+	go g.maintainForever(ctx)
 	return s.serve(ctx, listener, func() {
 		if err := os.WriteFile(stopFile(plan.RunDir), nil, 0o600); err != nil {
 			g.Log.Error("cannot tell the keeper to end", "error", err)
 		}
 	})
+}
+
+// maintenanceInterval is how long after each other Maintain is called.
+const maintenanceInterval = 6 * time.Hour
+
+func (g Guard) maintainForever(ctx context.Context) {
+	for g.Maintain != nil && sleep(ctx, maintenanceInterval) {
+		if err := g.Maintain(ctx); err != nil {
+			g.Log.Error("maintenance failed", "error", err, "again in", maintenanceInterval)
+		}
+	}
+}
+
+// guards says how the two guarding processes are.
+func guards(plan Plan) []PartStatus {
+	var all []PartStatus
+	for _, role := range []Role{RoleSupervisor, RoleKeeper} {
+		status := PartStatus{Name: string(role), State: BackOff}
+		content, err := os.ReadFile(lockFile(plan.RunDir, role))
+		if pid, convErr := strconv.Atoi(strings.TrimSpace(string(content))); err == nil && convErr == nil {
+			if since, state, err := started(pid); err == nil && state != 'Z' {
+				status.State, status.PID, status.Since, status.MemoryBytes = Ready, pid, since, residentBytes(pid)
+			}
+		}
+		all = append(all, status)
+	}
+	return all
 }
 
 // takeRole takes the role's lock; the guard of the last holder may hold it for a moment.

@@ -40,6 +40,8 @@ type Status struct {
 	Generation uint64       `json:"generation"`
 	Stopping   bool         `json:"stopping,omitempty"`
 	Parts      []PartStatus `json:"parts"`
+	// Guards are the supervisor itself and its keeper.
+	Guards []PartStatus `json:"guards,omitempty"`
 }
 
 // Ready says that every part is ready, or done.
@@ -241,6 +243,7 @@ func (s *Supervisor) Status(ctx context.Context, above uint64, probe bool) Statu
 		}
 	}
 	probes.Wait()
+	status.Guards = guards(plan)
 	return status
 }
 

@@ -2,6 +2,7 @@ package underlay
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os/exec"
 	"strings"
@@ -64,6 +65,40 @@ func removeFirewall(inst instance.Instance) error {
 		fmt.Fprintf(&script, "delete table %s\n", table)
 	}
 	return nft(script.String())
+}
+
+// chains is the part of `nft -j list chains` that Warnings reads.
+type chains struct {
+	Objects []struct {
+		Chain struct{ Family, Table, Name, Hook, Policy string }
+	} `json:"nftables"`
+}
+
+// Warnings say what other firewalls on the machine do to the nodes' packets.
+func Warnings(inst instance.Instance) ([]string, error) {
+	out, err := exec.Command("nft", "-j", "list", "chains").Output()
+	if err != nil {
+		return nil, fmt.Errorf("list nftables chains: %w", err)
+	}
+	return warnings(inst, out)
+}
+
+func warnings(inst instance.Instance, list []byte) ([]string, error) {
+	var all chains
+	if err := json.Unmarshal(list, &all); err != nil {
+		return nil, fmt.Errorf("read nftables chains: %w", err)
+	}
+	var found []string
+	for _, o := range all.Objects {
+		c := o.Chain
+		if c.Hook != "forward" || c.Policy != "drop" {
+			continue
+		}
+		found = append(found, fmt.Sprintf("this machine's firewall drops forwarded packets (nftables chain %[1]s %[2]s %[3]s). If containers do not "+
+			"reach the outside, let it accept those of the link %[4]s: `nft insert rule %[1]s %[2]s %[3]s iifname %[4]s accept` and "+
+			"`nft insert rule %[1]s %[2]s %[3]s oifname %[4]s accept`", c.Family, c.Table, c.Name, inst.UplinkName()))
+	}
+	return found, nil
 }
 
 func nft(script string) error {

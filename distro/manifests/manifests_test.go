@@ -1,0 +1,89 @@
+package manifests_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mnicloud/mnicloud/distro/manifests"
+	"github.com/mnicloud/mnicloud/test/apiserver"
+)
+
+var values = manifests.Values{ClusterDNS: "10.0.0.53", DNSReplicas: 2, DNSImage: "registry.example/mni/coredns:1", Forward: true}
+
+func TestEveryObjectSaysWhatItIs(t *testing.T) {
+	objects, err := manifests.Objects(values)
+	require.NoError(t, err)
+	seen := map[string]bool{}
+	for _, o := range objects {
+		id := o.GetAPIVersion() + " " + o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName()
+		require.NotEmpty(t, o.GetName(), id)
+		require.NotEmpty(t, o.GetKind(), id)
+		require.False(t, seen[id], "%s is there twice", id)
+		seen[id] = true
+	}
+	require.True(t, seen["apiextensions.k8s.io/v1 CustomResourceDefinition /networkinterfaces.net.mnicloud.jp"])
+}
+
+func TestNamesOutsideAreAskedOnlyWhereThereIsAResolver(t *testing.T) {
+	corefile := func(v manifests.Values) string {
+		objects, err := manifests.Objects(v)
+		require.NoError(t, err)
+		for _, o := range objects {
+			if o.GetKind() == "ConfigMap" {
+				text, _, err := unstructured.NestedString(o.Object, "data", "Corefile")
+				require.NoError(t, err)
+				return text
+			}
+		}
+		return ""
+	}
+	require.Contains(t, corefile(values), "forward . /etc/resolv.conf")
+	without := values
+	without.Forward = false
+	require.NotContains(t, corefile(without), "forward")
+	require.Contains(t, corefile(without), "kubernetes cluster.local")
+}
+
+func TestInstallingTwiceChangesNothing(t *testing.T) {
+	config := apiserver.Start(t)
+	require.NoError(t, manifests.Install(t.Context(), config, withServiceAddress(t, config)))
+	c, err := client.New(config, client.Options{})
+	require.NoError(t, err)
+	before := versions(t, c)
+	require.NoError(t, manifests.Install(t.Context(), config, withServiceAddress(t, config)))
+	require.Equal(t, before, versions(t, c))
+}
+
+// withServiceAddress asks for a DNS address in the test server's own range.
+func withServiceAddress(t *testing.T, config *rest.Config) manifests.Values {
+	t.Helper()
+	c, err := client.New(config, client.Options{})
+	require.NoError(t, err)
+	service := &unstructured.Unstructured{}
+	service.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Service"})
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "kubernetes"}, service))
+	address, _, err := unstructured.NestedString(service.Object, "spec", "clusterIP")
+	require.NoError(t, err)
+	v := values
+	v.ClusterDNS = address + "0" // 10.0.0.1 is the API server's, so this is 10.0.0.10
+	return v
+}
+
+// versions are the generations and resource versions of everything installed.
+func versions(t *testing.T, c client.Client) map[string]string {
+	t.Helper()
+	objects, err := manifests.Objects(values)
+	require.NoError(t, err)
+	found := map[string]string{}
+	for _, o := range objects {
+		now := o.DeepCopy()
+		require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(o), now))
+		found[o.GetKind()+" "+o.GetName()] = now.GetResourceVersion()
+	}
+	return found
+}
