@@ -136,8 +136,15 @@ func (w *world) clear() {
 	defer func() { w.stop() }()
 	var pods corev1.PodList
 	require.NoError(w.t, w.List(w.ctx, &pods))
+	namespaces := map[string]bool{}
 	for i := range pods.Items {
-		w.deletePod(&pods.Items[i])
+		namespaces[pods.Items[i].Namespace] = true
+		if len(pods.Items[i].Finalizers) > 0 {
+			w.deletePod(&pods.Items[i])
+		}
+	}
+	for ns := range namespaces {
+		require.NoError(w.t, w.DeleteAllOf(w.ctx, &corev1.Pod{}, client.InNamespace(ns), client.GracePeriodSeconds(0)))
 	}
 	for _, kind := range []client.Object{&netv1.VPC{}, &netv1.Subnet{}, &netv1.NetworkInterface{}} {
 		require.NoError(w.t, w.DeleteAllOf(w.ctx, kind))
@@ -167,13 +174,14 @@ func (w *world) eventually(what string, holds func() bool) {
 
 func (w *world) until(holds func() bool) bool {
 	deadline := time.After(patience)
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
+	// Often at first, then ever less: looking takes the API server's time from the controllers.
+	pause := 10 * time.Millisecond
 	for !holds() {
 		select {
 		case <-deadline:
 			return false
-		case <-tick.C:
+		case <-time.After(pause):
+			pause = min(pause*5/4, time.Second)
 		}
 	}
 	return true
