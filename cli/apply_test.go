@@ -93,7 +93,7 @@ func (c *cloud) testApply(t *testing.T) {
 	t.Run("fields set by others are conflicts until they are taken over", func(t *testing.T) {
 		ns := c.namespace(t)
 		c.mniWithInput(t, webYAML, "apply", "-n", ns, "-f", "-")
-		var container = newContainer(ns, "web")
+		container := newContainer(ns, "web")
 		patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"image":"other:2"}}`))
 		require.NoError(t, c.client.Patch(t.Context(), container, patch, client.FieldOwner("editor")))
 		o := c.mniWithInput(t, webYAML, "apply", "-n", ns, "-f", "-")

@@ -40,8 +40,10 @@ func openPackages(cache string) (packages, error) {
 
 // closure lists names and everything they depend on, as apt would install them on an empty system, by name.
 func (p packages) closure(ctx context.Context, names []string) ([]debianPackage, error) {
-	args := []string{"install", "--print-uris", "--yes", "-qq", "--no-install-recommends",
-		"-o", "Dir::State::status=/dev/null", "-o", "Debug::NoLocking=true", "-o", "Acquire::ForceHash=SHA256"}
+	args := []string{
+		"install", "--print-uris", "--yes", "-qq", "--no-install-recommends",
+		"-o", "Dir::State::status=/dev/null", "-o", "Debug::NoLocking=true", "-o", "Acquire::ForceHash=SHA256",
+	}
 	output, err := p.apt(ctx, append(args, names...))
 	if err != nil {
 		// The machine may have no package lists yet, or old ones.
@@ -136,8 +138,10 @@ func (p packages) unpack(ctx context.Context, d debianPackage, into tree) error 
 }
 
 // unwanted are directories of packages that no container needs. Of usr/share/doc the copyright files stay.
-var unwanted = []string{"etc/init.d", "usr/share/bash-completion", "usr/share/bug", "usr/share/doc-base", "usr/share/fish", "usr/share/info",
-	"usr/share/lintian", "usr/share/locale", "usr/share/man", "usr/share/zsh"}
+var unwanted = []string{
+	"etc/init.d", "usr/share/bash-completion", "usr/share/bug", "usr/share/doc-base", "usr/share/fish", "usr/share/info",
+	"usr/share/lintian", "usr/share/locale", "usr/share/man", "usr/share/zsh",
+}
 
 func keepOfPackage(name string) bool {
 	if doc, ok := strings.CutPrefix(name, "usr/share/doc/"); ok {

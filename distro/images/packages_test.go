@@ -84,8 +84,10 @@ func TestAnImageOfPackagesHasWhatTheyDependOn(t *testing.T) {
 	archive := newDebianArchive(t)
 	archive.add("debconf", "1", "", map[string]string{"usr/bin/debconf": "asks questions"})
 	archive.add("libgreet", "2:1.0", "debconf", map[string]string{"lib/libgreet.so": "library", "usr/share/doc/libgreet/copyright": "free"})
-	archive.add("greet", "1.0", "libgreet (>= 1)", map[string]string{"bin/greet": "program", "usr/share/man/man1/greet.1": "manual",
-		"usr/share/doc/greet/README": "read me"})
+	archive.add("greet", "1.0", "libgreet (>= 1)", map[string]string{
+		"bin/greet": "program", "usr/share/man/man1/greet.1": "manual",
+		"usr/share/doc/greet/README": "read me",
+	})
 	w := newWorkshop(t)
 	packaged := recipe{Repository: "test/packaged", Tag: DefaultTag, Title: "packaged", Packages: []string{"greet"}, User: "0:0", Cmd: []string{"greet"}}
 
@@ -190,8 +192,10 @@ func TestFilesOfAnUnmergedPackageGoWhereTheLinksLead(t *testing.T) {
 			require.EqualValues(t, 0o4755, header.Mode)
 		}
 	}
-	require.Equal(t, []string{"bin -> usr/bin", "lib -> usr/lib", "usr/", "usr/bin/", "usr/bin/zz", "usr/lib/", "usr/lib/libz.so.1 -> libz.so.1.2",
-		"usr/lib/libz.so.1.2", "usr/bin/also -> usr/bin/zz"}, names)
+	require.Equal(t, []string{
+		"bin -> usr/bin", "lib -> usr/lib", "usr/", "usr/bin/", "usr/bin/zz", "usr/lib/", "usr/lib/libz.so.1 -> libz.so.1.2",
+		"usr/lib/libz.so.1.2", "usr/bin/also -> usr/bin/zz",
+	}, names)
 }
 
 func arrow(target string) string {

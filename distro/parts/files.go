@@ -15,8 +15,10 @@ func (o Options) Kubeconfig(name string) string { return o.config(name + ".kubec
 
 // kubeconfig refers to the certificate's files, so that a renewed one is picked up.
 func (o Options) kubeconfig(name string, cert pki.Request) File {
-	return File{Path: o.Kubeconfig(name), Secret: true,
-		Content: kubeconfigText(o.APIServerURL(), o.store().CertFile(pki.Cluster), cert)}
+	return File{
+		Path: o.Kubeconfig(name), Secret: true,
+		Content: kubeconfigText(o.APIServerURL(), o.store().CertFile(pki.Cluster), cert),
+	}
 }
 
 func (o Options) nodeKubeconfig(n instance.Node, name string, cert pki.Request) File {

@@ -39,8 +39,10 @@ func TestThePlanIsWhole(t *testing.T) {
 	o := options(t)
 	plan, err := withoutCertificates(New(o)).Plan()
 	require.NoError(t, err)
-	for _, name := range []string{Etcd, APIServer, ControllerManager, Scheduler, Registry, Images, Manifests, Cloud, MachineNetd,
-		"node-1/containerd", "node-1/kubelet", "node-1/kube-proxy", "node-1/mni-netd", "node-2/kubelet"} {
+	for _, name := range []string{
+		Etcd, APIServer, ControllerManager, Scheduler, Registry, Images, Manifests, Cloud, MachineNetd,
+		"node-1/containerd", "node-1/kubelet", "node-1/kube-proxy", "node-1/mni-netd", "node-2/kubelet",
+	} {
 		part, ok := plan.Part(name)
 		require.True(t, ok, name)
 		require.True(t, part.Ready != nil || part.Once, "%s says when it is ready", name)

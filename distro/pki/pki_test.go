@@ -19,8 +19,10 @@ func newStore(t *testing.T) (Store, *clock) {
 }
 
 func server(s Store) Request {
-	return Request{Name: "web", Dir: s.Dir, Authority: Cluster, User: "web", Groups: []string{"servers"}, Server: true,
-		Names: []string{"web.example"}, Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}
+	return Request{
+		Name: "web", Dir: s.Dir, Authority: Cluster, User: "web", Groups: []string{"servers"}, Server: true,
+		Names: []string{"web.example"}, Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")},
+	}
 }
 
 func leaf(t *testing.T, r Request) *x509.Certificate {

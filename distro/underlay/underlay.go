@@ -122,7 +122,8 @@ func (p port) ensure(switchNetns string) error {
 		return fmt.Errorf("find link %s: %w", p.name, err)
 	}
 	address := &netlink.Addr{IPNet: &net.IPNet{
-		IP: p.address.Addr().AsSlice(), Mask: net.CIDRMask(p.address.Bits(), p.address.Addr().BitLen())}}
+		IP: p.address.Addr().AsSlice(), Mask: net.CIDRMask(p.address.Bits(), p.address.Addr().BitLen()),
+	}}
 	if err := links.AddrReplace(link, address); err != nil {
 		return fmt.Errorf("give %s its address %s: %w", p.name, p.address, err)
 	}
@@ -152,7 +153,8 @@ func (p port) ensureVeth(links *netlink.Handle, switchNetns string) error {
 		}
 		defer func() { _ = target.Close() }()
 		veth := &netlink.Veth{
-			LinkAttrs: netlink.LinkAttrs{Name: p.name}, PeerName: p.peer, PeerNamespace: netlink.NsFd(target)}
+			LinkAttrs: netlink.LinkAttrs{Name: p.name}, PeerName: p.peer, PeerNamespace: netlink.NsFd(target),
+		}
 		if err := links.LinkAdd(veth); err != nil {
 			return fmt.Errorf("make link %s: %w", p.name, err)
 		}

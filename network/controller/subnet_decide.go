@@ -7,8 +7,9 @@ import (
 	"github.com/mnicloud/mnicloud/kit/conditions"
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 
-	"github.com/mnicloud/mnicloud/kit/status"
 	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/mnicloud/mnicloud/kit/status"
 )
 
 // A Subnet becomes real in two writes, so that two controllers at once (a leader that does not know yet that it is none)

@@ -91,7 +91,10 @@ func (n *node) cni(version string) (*libcni.CNIConfig, *libcni.NetworkConfigList
 
 func (p *pod) runtimeConf() *libcni.RuntimeConf {
 	return &libcni.RuntimeConf{ContainerID: p.id, NetNS: p.netns.Path(), IfName: "eth0", Args: [][2]string{
-		{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", "shop"}, {"K8S_POD_NAME", p.name}, {"K8S_POD_UID", "uid-" + p.name},
+		{"IgnoreUnknown", "1"},
+		{"K8S_POD_NAMESPACE", "shop"},
+		{"K8S_POD_NAME", p.name},
+		{"K8S_POD_UID", "uid-" + p.name},
 		{"K8S_POD_INFRA_CONTAINER_ID", p.id},
 	}}
 }

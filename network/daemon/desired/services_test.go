@@ -68,15 +68,24 @@ func TestBackends(t *testing.T) {
 		slices  []discoveryv1.EndpointSlice
 		want    []datapath.Backend
 	}{
-		"ready ones, once, in order": {dnsService(), []discoveryv1.EndpointSlice{dnsSlice(a, leaving), dnsSlice(b, a, broken)},
-			[]datapath.Backend{backend("198.18.0.10"), backend("198.18.0.20")}},
-		"terminating ones when none is ready": {dnsService(), []discoveryv1.EndpointSlice{dnsSlice(leaving, broken)},
-			[]datapath.Backend{backend("198.18.0.30")}},
+		"ready ones, once, in order": {
+			dnsService(),
+			[]discoveryv1.EndpointSlice{dnsSlice(a, leaving), dnsSlice(b, a, broken)},
+			[]datapath.Backend{backend("198.18.0.10"), backend("198.18.0.20")},
+		},
+		"terminating ones when none is ready": {
+			dnsService(),
+			[]discoveryv1.EndpointSlice{dnsSlice(leaving, broken)},
+			[]datapath.Backend{backend("198.18.0.30")},
+		},
 		"none":          {dnsService(), nil, nil},
 		"this node's":   {local, []discoveryv1.EndpointSlice{dnsSlice(a, b)}, []datapath.Backend{backend("198.18.0.20")}},
 		"this family's": {dnsService(), []discoveryv1.EndpointSlice{otherFamily}, nil},
-		"unknown is ready": {dnsService(), []discoveryv1.EndpointSlice{dnsSlice(discoveryv1.Endpoint{Addresses: []string{"198.18.0.50"}})},
-			[]datapath.Backend{backend("198.18.0.50")}},
+		"unknown is ready": {
+			dnsService(),
+			[]discoveryv1.EndpointSlice{dnsSlice(discoveryv1.Endpoint{Addresses: []string{"198.18.0.50"}})},
+			[]datapath.Backend{backend("198.18.0.50")},
+		},
 	} {
 		t.Run(name, func(t *testing.T) { require.Equal(t, c.want, udpBackends(t, c.service, c.slices...)) })
 	}

@@ -59,7 +59,10 @@ func TestAPodIsWhatItsContainerSays(t *testing.T) {
 	require.Equal(t, []string{"/whoami"}, container.Command)
 	require.Equal(t, []string{"-v"}, container.Args)
 	require.Equal(t, []corev1.EnvVar{
-		{Name: "MNI_NAME", Value: "web-0"}, {Name: "MNI_ADDRESS", Value: "10.0.1.2"}, {Name: "MNI_VPC", Value: "main"}, {Name: "MNI_SUBNET", Value: "web"},
+		{Name: "MNI_NAME", Value: "web-0"},
+		{Name: "MNI_ADDRESS", Value: "10.0.1.2"},
+		{Name: "MNI_VPC", Value: "main"},
+		{Name: "MNI_SUBNET", Value: "web"},
 		{Name: "MNI_NODE", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "spec.nodeName"}}},
 		{Name: "URL", Value: "http://$(MNI_ADDRESS)"},
 	}, container.Env, "the cloud's come first, so that a tenant's may refer to them")
