@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience bounds each wait for a condition.
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 func testScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()

@@ -49,7 +49,7 @@ func server(t *testing.T) *rest.Config {
 }
 
 // patience bounds each wait for a condition.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 func testScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
