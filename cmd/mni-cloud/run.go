@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/netip"
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
@@ -79,6 +81,8 @@ func (o *options) run(ctx context.Context) error {
 			return fmt.Errorf("--services: %q is none of %s", s, strings.Join(services, ", "))
 		}
 	}
+	// In one order and once each, so that the same choice has the same lease.
+	o.services = slices.DeleteFunc(slices.Clone(services), func(s string) bool { return !slices.Contains(o.services, s) })
 	reserved, err := parseRanges("--reserved-cidr", o.reservedCIDRs)
 	if err != nil {
 		return err
@@ -164,7 +168,15 @@ func (o *options) manager(api *rest.Config) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the API server: %w", err)
 	}
-	return mgr, errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping))
+	synced := func(r *http.Request) error {
+		ctx, cancel := context.WithTimeout(r.Context(), time.Second)
+		defer cancel()
+		if !mgr.GetCache().WaitForCacheSync(ctx) {
+			return errors.New("the caches are not filled yet")
+		}
+		return nil
+	}
+	return mgr, errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("caches", synced))
 }
 
 // setup adds the chosen controllers to the manager.
@@ -185,10 +197,7 @@ func (o *options) setup(ctx context.Context, mgr ctrl.Manager, infrastructure ne
 		},
 		"ctr": func() error { return ctr.SetupWithManager(mgr, ctr.Config{}) },
 	}
-	for _, s := range services {
-		if !slices.Contains(o.services, s) {
-			continue
-		}
+	for _, s := range o.services {
 		if err := add[s](); err != nil {
 			return fmt.Errorf("set up %s: %w", s, err)
 		}

@@ -1,5 +1,5 @@
 // Package writes stands between a controller and the API server in tests: it counts what the controller writes, and lets
-// it die at any write, before or after the server has done it.
+// it die at any write.
 package writes
 
 import (
@@ -15,35 +15,21 @@ import (
 // ErrDied is what a controller gets that dies at a write.
 var ErrDied = errors.New("died at this write")
 
-// Point is when a controller dies.
-type Point struct {
-	// Write is the number of the write, from 1. 0 means never.
-	Write int
-	// After tells whether the server has done the write already.
-	After bool
-}
-
 // Log counts the writes that went through its clients.
 type Log struct {
 	mu    sync.Mutex
 	count int
-	die   Point
+	die   int
 	dead  bool
 	// lines says what was written, for people.
 	lines []string
 }
 
-// New makes a log whose clients die at a point: they do nothing more from then on.
-func New(die Point) *Log { return &Log{die: die} }
+// New makes a log whose clients die before the given write (from 1; 0 is never): they write nothing more from then on. To die
+// after a write is to die before the next.
+func New(die int) *Log { return &Log{die: die} }
 
-// Count is how many writes there were, those included that did nothing because of the death.
-func (l *Log) Count() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.count
-}
-
-// Dead tells whether the point was reached.
+// Dead tells whether the controller has died.
 func (l *Log) Dead() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,23 +46,15 @@ func (l *Log) Lines() []string {
 // write does one write, unless the controller is dead.
 func (l *Log) write(line string, do func() error) error {
 	l.mu.Lock()
-	if l.dead {
-		l.mu.Unlock()
-		return ErrDied
-	}
 	l.count++
 	l.lines = append(l.lines, line)
-	dies := l.count == l.die.Write
-	l.dead = dies
+	l.dead = l.dead || l.count == l.die
+	dead := l.dead
 	l.mu.Unlock()
-	if dies && !l.die.After {
+	if dead {
 		return ErrDied
 	}
-	err := do()
-	if dies {
-		return ErrDied
-	}
-	return err
+	return do()
 }
 
 // Client wraps a client.

@@ -73,6 +73,9 @@ func decide(w world) plan {
 	if !running {
 		return plan{step: makePod, result: conditions.Progressing("Creating", "the Pod is being made")}
 	}
+	if projected && addressOf(w.nic) == "" {
+		return plan{step: hold, result: observe(w.container, w.pod)}
+	}
 	if hash, err := specHash(w.container, w.subnet, addressOf(w.nic)); err == nil && w.pod.Annotations[annotationSpec] != hash {
 		return plan{step: removePod, result: conditions.Progressing("Replacing", "the spec has changed; the old Pod ends and another is made")}
 	}

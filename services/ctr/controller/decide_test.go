@@ -97,6 +97,8 @@ func TestTheNextStepFollowsFromWhatThereIs(t *testing.T) {
 		{"a Pod in a former Subnet", func(w *world) { w.nic.Spec.Subnet = "other" }, removePod, "Moving", status.Provisioning, "", 0},
 		{"a Pod whose interface somebody deleted", func(w *world) { w.nic = nil }, makeInterface, "Allocating", status.Provisioning, "", 0},
 
+		{"a Pod whose new interface has no address yet", func(w *world) { w.nic = anInterface("", conditions.Progressing("Allocating", "")) }, hold, "Ready", status.Ready, "", 0},
+
 		{"no Pod", func(w *world) { w.pod = nil }, makePod, "Creating", status.Provisioning, "", 0},
 		{"another image", func(w *world) { w.container.Spec.Image = "whoami:2" }, removePod, "Replacing", status.Provisioning, "the spec has changed", 0},
 		{"another address", func(w *world) { w.nic.Status.Address = "10.0.1.9" }, removePod, "Replacing", status.Provisioning, "", 0},

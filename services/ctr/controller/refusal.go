@@ -13,8 +13,11 @@ import (
 	ctrv1 "github.com/mnicloud/mnicloud/services/ctr/api/v1alpha1"
 )
 
-// retryRefused is when a Pod that was refused is tried again: nothing tells when a quota or a policy would let it through.
-const retryRefused = 15 * time.Second
+// When a Pod that was refused is tried again: nothing tells when a quota or a policy would let it through.
+const (
+	retryRefused = 15 * time.Second
+	retrySetup   = 250 * time.Millisecond
+)
 
 // refusedPod tells what to do about a Pod that the API server refuses; ok is false for other errors and for none.
 func refusedPod(err error) (p plan, ok bool) {
@@ -23,6 +26,9 @@ func refusedPod(err error) (p plan, ok bool) {
 		return plan{result: conditions.Waiting("NamespaceDeleting", "the namespace is being deleted; nothing new is made in it")}, true
 	case apierrors.IsInvalid(err):
 		return plan{result: conditions.Failed("SpecRefused", "the Pod that the spec asks for is not valid, correct the field: "+fields(err))}, true
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "error looking up service account"):
+		// A namespace that was just made has none yet; it comes within moments.
+		return plan{result: conditions.Progressing("Creating", "the namespace is being set up"), again: retrySetup}, true
 	case apierrors.IsForbidden(err):
 		return plan{result: conditions.Waiting("PodRefused", "the Pod is not allowed: "+err.Error()), again: retryRefused}, true
 	}
@@ -46,8 +52,11 @@ func fields(err error) string {
 	return strings.Join(problems, "; ")
 }
 
-// event tells people that a Container became Ready, or that it has come to need help.
+// event tells people that a Container became Ready, waits for something, or needs help.
 func (r *reconciler) event(before, after *ctrv1.Container, result conditions.Result) {
+	if after.Status.Phase == status.Provisioning || after.Status.Phase == status.Deleting {
+		return
+	}
 	was := meta.FindStatusCondition(before.Status.Conditions, status.ConditionReady)
 	if was != nil && was.Reason == result.Reason {
 		return
