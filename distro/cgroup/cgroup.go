@@ -38,6 +38,11 @@ func Detect() (Tree, error) {
 		return Tree{}, err
 	}
 	tree := parse(string(raw))
+	// What is listed may be hidden below a later mount.
+	tree.hierarchies = slices.DeleteFunc(tree.hierarchies, func(h hierarchy) bool {
+		var stat unix.Statfs_t
+		return unix.Statfs(h.mountPoint, &stat) != nil || stat.Type != unix.CGROUP_SUPER_MAGIC && stat.Type != unix.CGROUP2_SUPER_MAGIC
+	})
 	if len(tree.hierarchies) == 0 {
 		return Tree{}, errors.New("no control groups are mounted under /sys/fs/cgroup: mount cgroup2 there, or boot with it")
 	}
