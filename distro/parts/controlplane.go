@@ -93,7 +93,7 @@ func (o Options) apiServer() spec {
 		"--profiling=false", "--shutdown-delay-duration=0s",
 	)
 	s.files, s.certs = []File{policy}, []pki.Request{serving, toEtcd, toKubelet, frontProxy}
-	s.Env = []string{"GOMEMLIMIT=1GiB"}
+	s.Env = []string{"GOMEMLIMIT=1GiB", "GOGC=200"}
 	s.After = []string{Etcd}
 	s.Ready = o.healthy(o.APIServerURL() + "/readyz")
 	s.StopTimeout = 15 * time.Second

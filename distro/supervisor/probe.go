@@ -83,7 +83,7 @@ func (p *Probe) transport() (*http.Transport, error) {
 
 // wait asks until the part is ready or the context ends.
 func (p *Probe) wait(ctx context.Context) error {
-	interval := 50 * time.Millisecond
+	interval := 100 * time.Millisecond
 	for {
 		attempt, cancel := context.WithTimeout(ctx, 3*time.Second)
 		err := p.Check(attempt)
