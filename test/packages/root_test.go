@@ -32,9 +32,22 @@ type mirror struct{ uri, codename, label string }
 func mirrors(t *testing.T) []mirror {
 	t.Helper()
 	release := osRelease(t, "VERSION_CODENAME")
+	list := configured(t, release)
+	if len(list) == 0 { // apt knows what a source is only once it has its lists
+		mustRun(t, "apt-get", "update", "--quiet")
+		list = configured(t, release)
+	}
+	require.NotEmpty(t, list, "the machine's apt configuration has no Debian mirror of its release %q", release)
+	require.Equal(t, release, list[0].codename)
+	return list
+}
+
+// configured reads the mirrors of a release and of its updates from the machine's apt configuration.
+func configured(t *testing.T, release string) []mirror {
+	t.Helper()
 	out, err := exec.Command("apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME) $(LABEL)",
 		"Created-By: Packages", "Origin: Debian", "Component: main").Output()
-	require.NoError(t, err, "read the machine's apt configuration; `apt-get update` fetches what is missing")
+	require.NoError(t, err, "read the machine's apt configuration")
 	var list []mirror
 	for line := range strings.Lines(string(out)) {
 		fields := strings.Fields(line)
@@ -48,8 +61,6 @@ func mirrors(t *testing.T) []mirror {
 			list = append(list, m)
 		}
 	}
-	require.NotEmpty(t, list, "the machine's apt configuration has no Debian mirror of its release %q", release)
-	require.Equal(t, release, list[0].codename)
 	return list
 }
 
