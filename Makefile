@@ -100,7 +100,7 @@ bin/tools/%: tools/go.mod tools/go.sum
 	@mkdir -p bin/tools && cd tools && $(GO) build -o ../$@ $$($(GO) list -f '{{.ImportPath}}' tool | grep '/$*$$')
 
 .PHONY: generate
-generate: bin/tools/controller-gen ## Write generated code (deepcopy, CRDs, roles, eBPF objects, API reference) anew
+generate: bin/tools/controller-gen ## Write generated code (deepcopy, CRDs, roles, eBPF objects, references) anew
 	@for room in $(API_ROOMS); do \
 	  bin/tools/controller-gen object paths=./$$room/api/...; \
 	  rm -f $$room/config/crd/*.yaml; \
@@ -108,6 +108,7 @@ generate: bin/tools/controller-gen ## Write generated code (deepcopy, CRDs, role
 	  bin/tools/controller-gen rbac:roleName=mni-$$(basename $$room)-controller paths=./$$room/controller output:rbac:dir=$$room/config/rbac; done
 	@BPF2GO_CC=$(CLANG) BPF2GO_STRIP=$(LLVM_STRIP) $(GO) generate ./...
 	@$(GO) run ./hack/apireference --out docs/reference $(addsuffix /config/crd,$(API_ROOMS))
+	@env -u MNI_INSTANCE $(GO) run ./cmd/mni docs docs/reference/cli
 
 ##@ Check
 

@@ -208,7 +208,14 @@ func (c *connection) newMapper() (meta.RESTMapper, error) {
 // failedConfig stands for a kubeconfig that could not be chosen.
 type failedConfig struct{ err error }
 
+// RawConfig implements clientcmd.ClientConfig.
 func (f failedConfig) RawConfig() (clientcmdapi.Config, error) { return clientcmdapi.Config{}, f.err }
-func (f failedConfig) ClientConfig() (*rest.Config, error)     { return nil, f.err }
-func (f failedConfig) Namespace() (string, bool, error)        { return "", false, f.err }
-func (f failedConfig) ConfigAccess() clientcmd.ConfigAccess    { return clientcmd.NewDefaultPathOptions() }
+
+// ClientConfig implements clientcmd.ClientConfig.
+func (f failedConfig) ClientConfig() (*rest.Config, error) { return nil, f.err }
+
+// Namespace implements clientcmd.ClientConfig.
+func (f failedConfig) Namespace() (namespace string, given bool, err error) { return "", false, f.err }
+
+// ConfigAccess implements clientcmd.ClientConfig.
+func (f failedConfig) ConfigAccess() clientcmd.ConfigAccess { return clientcmd.NewDefaultPathOptions() }

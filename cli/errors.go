@@ -35,7 +35,7 @@ func (c *connection) explain(err error) error {
 		return nil
 	}
 	var several []error
-	switch e := err.(type) {
+	switch e := err.(type) { //nolint:errorlint // only the outermost error may be several
 	case utilerrors.Aggregate:
 		several = e.Errors()
 	case interface{ Unwrap() []error }:

@@ -22,9 +22,11 @@ several kinds, or single ones.`,
 		Example: `  # Everything in the namespace
   mni get
 
-  # Containers with the reason why they are as they are, then again on each change
+  # Containers with the message that says why they are as they are
   mni get containers -o wide
-  mni get containers -w
+
+  # Everything, then each change
+  mni get -w
 
   # Vpcs and Subnets; one Subnet as YAML; the address of a Container
   mni get vpc,subnet
@@ -40,9 +42,6 @@ several kinds, or single ones.`,
 				args = []string{category}
 			}
 			args = everythingWord(args)
-			if (o.Watch || o.WatchOnly) && (len(args) == 0 || args[0] == category || strings.Contains(args[0], ",")) {
-				return usagef("-w watches one kind: say which, as in `mni get containers -w`")
-			}
 			if err := o.Complete(c.factory(), cmd, args); err != nil {
 				return err
 			}
@@ -53,6 +52,9 @@ several kinds, or single ones.`,
 				return usagef("-o %s is not a format: %s", *o.PrintFlags.OutputFormat, strings.Join(o.PrintFlags.AllowedFormats(), ", "))
 			}
 			o.ToPrinter = shortKinds(o.ToPrinter)
+			if o.Watch || o.WatchOnly {
+				return (&watching{connection: c, options: o}).run(cmd.Context(), args)
+			}
 			return o.Run(c.factory(), args)
 		}),
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -86,6 +87,38 @@ func (c *cloud) testGet(t *testing.T) {
 		require.Regexp(t, `NAMESPACE +NAME .*\n`+other+` +db `, out)
 		require.NotContains(t, out, " web ")
 	})
+	t.Run("watch", func(t *testing.T) {
+		ns := c.tenant(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		stdout, _, code := c.start(ctx, "get", "-n", ns, "-w")
+		for _, row := range []string{"vpc/net ", "subnet/front ", "container/web "} {
+			stdout.eventually(t, row)
+		}
+		patch := client.RawPatch("application/merge-patch+json", []byte(`{"status":{"phase":"Pending"}}`))
+		require.NoError(t, c.client.Status().Patch(t.Context(), newContainer(ns, "web"), patch))
+		stdout.eventually(t, "Pending")
+		require.NoError(t, c.client.Create(t.Context(), newVpc(ns, "second")))
+		stdout.eventually(t, "vpc/second   10.0.0.0/16   ")
+		require.Equal(t, 3, strings.Count(stdout.String(), " AGE\n"), "headers stand once: %s", stdout)
+		cancel()
+		require.Equal(t, ExitInterrupted, <-code)
+	})
+	t.Run("watch one object by name, only changes", func(t *testing.T) {
+		ns := c.tenant(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		stdout, _, code := c.start(ctx, "get", "vpc", "net", "-n", ns, "-w", "-o", "jsonpath={.metadata.name}:{.status.phase};")
+		stdout.eventually(t, "net:;")
+		for _, name := range []string{"other", "net"} {
+			o := newVpc(ns, name)
+			require.NoError(t, client.IgnoreAlreadyExists(c.client.Create(t.Context(), o)))
+			patch := client.RawPatch("application/merge-patch+json", []byte(`{"status":{"phase":"Ready"}}`))
+			require.NoError(t, c.client.Status().Patch(t.Context(), newVpc(ns, name), patch))
+		}
+		stdout.eventually(t, "net:Ready;")
+		require.Equal(t, "net:;net:Ready;", stdout.String())
+		cancel()
+		require.Equal(t, ExitInterrupted, <-code)
+	})
 	t.Run("what is not there", func(t *testing.T) {
 		o := c.mni(t, "get", "container", "nope", "-n", ns)
 		require.Equal(t, ExitFailure, o.code)
@@ -101,7 +134,7 @@ func (c *cloud) testGet(t *testing.T) {
 		require.Contains(t, o.stderr, "container/nope not found")
 	})
 	t.Run("command lines that are not understood", func(t *testing.T) {
-		for _, args := range [][]string{{"get", "-w"}, {"get", "vpc,subnet", "-w"}, {"get", "--nonsense"}, {"get", "vpc", "-o", "nonsense"}} {
+		for _, args := range [][]string{{"get", "--nonsense"}, {"get", "vpc", "-o", "nonsense"}} {
 			o := c.mni(t, args...)
 			require.Equal(t, ExitUsage, o.code, "%v: %s", args, o.stderr)
 		}

@@ -46,6 +46,7 @@ type tenantsFirst struct {
 	discovery.CachedDiscoveryInterface
 }
 
+// ServerGroupsAndResources implements discovery.DiscoveryInterface.
 func (d tenantsFirst) ServerGroupsAndResources() ([]*metav1.APIGroup, []*metav1.APIResourceList, error) {
 	groups, resources, err := d.CachedDiscoveryInterface.ServerGroupsAndResources()
 	groups, resources = slices.Clone(groups), slices.Clone(resources)

@@ -78,7 +78,7 @@ Exit codes: 0 done, 1 something failed, 2 the command line was not understood.`,
 		newExplainCommand(c),
 		newAPIResourcesCommand(c),
 	)
-	add(root, groupOther, newVersionCommand(version))
+	add(root, groupOther, newVersionCommand(version), newReferenceCommand())
 	return root
 }
 
@@ -144,7 +144,7 @@ var errShown = errors.New("failed")
 
 // printError prints an error, or each of several.
 func printError(w io.Writer, err error) {
-	if several, ok := err.(interface{ Unwrap() []error }); ok {
+	if several, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // only the outermost error may be several
 		for _, e := range several.Unwrap() {
 			printError(w, e)
 		}

@@ -48,7 +48,7 @@ func (c *cloud) start(ctx context.Context, args ...string) (stdout, stderr *term
 	root.SetErr(stderr)
 	conn := newConnection(root, "v0", "/nonexistent", genericiooptions.IOStreams{In: strings.NewReader(""), Out: stdout, ErrOut: stderr})
 	conn.watched = true
-	root.AddCommand(newWaitCommand(conn), newDeleteCommand(conn))
+	root.AddCommand(newGetCommand(conn), newWaitCommand(conn), newDeleteCommand(conn))
 	go func() { code <- Execute(ctx, root, append([]string{"--kubeconfig", c.kubeconfig}, args...)) }()
 	return stdout, stderr, code
 }
