@@ -136,7 +136,6 @@ func TestATenantReachesNothingButItsVPC(t *testing.T) {
 	for _, destination := range []string{
 		"192.0.2.1:22",     // its own node
 		"192.0.2.2:4789",   // another node
-		"198.18.0.11:80",   // an ordinary Pod
 		"198.19.0.1:443",   // a Service
 		"169.254.0.1:80",   // an alias
 		"203.0.113.10:443", // outside

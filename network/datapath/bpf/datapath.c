@@ -66,7 +66,9 @@ static __always_inline int from_pod(struct __sk_buff *skb)
 	if (!is_ipv4(&nic->address, p.source) && !(nic->flags & NIC_NO_SOURCE_DEST_CHECK))
 		return DROP(DROP_SPOOFED_ADDRESS);
 	if (nic->vni == default_vni)
-		return forward_default(skb, &p, false);
+		return forward_default(skb, &p, nic);
+	if (is_alias(p.destination) || in_infrastructure_cidr(p.destination))
+		return answer_to_opener(skb, &p, nic);
 	return forward_in_vpc(skb, &p, nic);
 }
 
@@ -79,7 +81,7 @@ static __always_inline int from_host(struct __sk_buff *skb)
 		error = parse_ipv4(skb, &p);
 	if (error)
 		return error;
-	return forward_default(skb, &p, true);
+	return forward_default(skb, &p, NULL);
 }
 
 static __always_inline int from_member(struct __sk_buff *skb)
@@ -108,8 +110,11 @@ static __always_inline int from_member(struct __sk_buff *skb)
 		return bpf_map_lookup_elem(&subnets, &key.vni) ? DROP(DROP_NO_ENDPOINT) : DROP(DROP_UNKNOWN_VNI);
 	if (!is_zero(&endpoint->node))
 		return DROP(DROP_NOT_LOCAL);
-	if (endpoint->kind == ENDPOINT_INFRASTRUCTURE)
-		return DROP(DROP_INFRASTRUCTURE_ADDRESS);
+	if (endpoint->kind == ENDPOINT_INFRASTRUCTURE) {
+		if (!may_open(p.source, &member))
+			return DROP(DROP_INFRASTRUCTURE_ADDRESS);
+		return open_to_interface(skb, &p, endpoint->ifindex, endpoint->vpc_id);
+	}
 	if (key.vni == default_vni) {
 		error = from_service(skb, &p);
 		if (error < 0)

@@ -7,6 +7,19 @@
 #include "packet.h"
 #include "trace.h"
 
+/* Into an interface of this node, whatever the packet's destination. */
+static __always_inline int into_interface(struct __sk_buff *skb, const struct nic *nic, __u32 ifindex)
+{
+	int error = set_macs(skb, nic->mac, nic->gateway_mac);
+
+	if (error)
+		return error;
+	if (skb->pkt_type != PACKET_HOST)
+		bpf_skb_change_type(skb, PACKET_HOST);
+	trace_redirect(TRACE_INTERFACE, ifindex);
+	return bpf_redirect_peer(ifindex, 0);
+}
+
 /* To an interface of this node. The destination's own entry decides: its program is not run. */
 static __always_inline int to_interface(struct __sk_buff *skb, const struct packet *p, __u32 vni, const struct endpoint *endpoint)
 {
@@ -15,14 +28,7 @@ static __always_inline int to_interface(struct __sk_buff *skb, const struct pack
 	if (!nic || nic->vni != vni || nic->vpc_id != endpoint->vpc_id ||
 	    (!is_ipv4(&nic->address, p->destination) && !(nic->flags & NIC_NO_SOURCE_DEST_CHECK)))
 		return DROP(DROP_DESTINATION_CHECK);
-	int error = set_macs(skb, nic->mac, nic->gateway_mac);
-
-	if (error)
-		return error;
-	if (skb->pkt_type != PACKET_HOST)
-		bpf_skb_change_type(skb, PACKET_HOST);
-	trace_redirect(TRACE_INTERFACE, endpoint->ifindex);
-	return bpf_redirect_peer(endpoint->ifindex, 0);
+	return into_interface(skb, nic, endpoint->ifindex);
 }
 
 /* To another member, through VXLAN. */

@@ -2,6 +2,7 @@
 /* Where packets of interfaces and of the host go. */
 #pragma once
 
+#include "alias.h"
 #include "deliver.h"
 #include "gateway.h"
 #include "service.h"
@@ -62,9 +63,11 @@ static __always_inline int forward_outside(struct __sk_buff *skb, const struct p
 	return to_host(skb);
 }
 
-/* From an ordinary Pod or this node's host: to ordinary Pods, Services and hosts; from Pods also to the outside. */
-static __always_inline int forward_default(struct __sk_buff *skb, struct packet *p, bool from_host)
+/* From an ordinary Pod or (where nic is NULL) this node's host: to ordinary Pods, Services, hosts and, if it may, to
+ * infrastructure addresses; from Pods also to the outside. */
+static __always_inline int forward_default(struct __sk_buff *skb, struct packet *p, const struct nic *nic)
 {
+	bool from_host = !nic;
 	struct endpoint_key key = { .vni = default_vni };
 	__be32 client = p->source;
 	__be16 client_port = p->source_port;
@@ -86,8 +89,15 @@ static __always_inline int forward_default(struct __sk_buff *skb, struct packet 
 
 	if (!endpoint)
 		return forward_outside(skb, p, from_host, client, client_port);
-	if (endpoint->kind == ENDPOINT_INFRASTRUCTURE)
-		return DROP(DROP_INFRASTRUCTURE_ADDRESS);
+	if (endpoint->kind == ENDPOINT_INFRASTRUCTURE) {
+		struct address here = {};
+
+		if (p->service || !may_open(p->source, &here) || (nic && !is_ipv4(&nic->address, p->source)))
+			return DROP(DROP_INFRASTRUCTURE_ADDRESS);
+		if (!is_zero(&endpoint->node))
+			return to_member(skb, default_vni, endpoint);
+		return open_to_interface(skb, p, endpoint->ifindex, endpoint->vpc_id);
+	}
 	if (endpoint->kind == ENDPOINT_HOST && !from_host && is_forged_vxlan(p))
 		return DROP(DROP_FORGED_VXLAN);
 	if (!is_zero(&endpoint->node)) {
