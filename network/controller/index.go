@@ -30,6 +30,8 @@ const (
 	podByInterface = "net.mnicloud.jp/interface"
 	// podBySubnet: Pods by the name of their Subnet.
 	podBySubnet = "net.mnicloud.jp/subnet"
+	// podByPlatform: Pods that ask to be the platform's, by the label's value.
+	podByPlatform = "net.mnicloud.jp/platform"
 )
 
 // addIndexes registers the indexes.
@@ -48,6 +50,12 @@ func addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 		{&netv1.IPLease{}, ipam.FieldSubnet, value(func(o *netv1.IPLease) string { return o.Spec.Subnet })},
 		{&corev1.Pod{}, podByInterface, values(networkedBy(interfaceName))},
 		{&corev1.Pod{}, podBySubnet, values(networkedBy(subnetName))},
+		{&corev1.Pod{}, podByPlatform, values(func(o *corev1.Pod) []string {
+			if !asksForPlatform(o) {
+				return nil
+			}
+			return []string{netv1.PlatformTrue}
+		})},
 	} {
 		if err := indexer.IndexField(ctx, index.object, index.field, index.values); err != nil {
 			return fmt.Errorf("index %T by %s: %w", index.object, index.field, err)

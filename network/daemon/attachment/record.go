@@ -54,6 +54,8 @@ type Interface struct {
 	GatewayMAC string     `json:"gatewayMAC"`
 	// Infrastructure is the address that Kubernetes sees; the interface's own in the default Subnet.
 	Infrastructure netip.Addr `json:"infrastructure"`
+	// Platform lets the interface open connections to infrastructure addresses.
+	Platform bool `json:"platform,omitempty"`
 	// SourceDestCheck drops what the interface sends from another address than its own.
 	SourceDestCheck bool `json:"sourceDestCheck"`
 }
