@@ -278,6 +278,7 @@ const (
 	bpfMapConntracks           = "conntracks"
 	bpfMapDrops                = "drops"
 	bpfMapEndpoints            = "endpoints"
+	bpfMapErrorTimes           = "error_times"
 	bpfMapMembers              = "members"
 	bpfMapNics                 = "nics"
 	bpfMapRoutes               = "routes"
@@ -361,6 +362,7 @@ type bpfMapSpecs struct {
 	Conntracks *ebpf.MapSpec `ebpf:"conntracks"`
 	Drops      *ebpf.MapSpec `ebpf:"drops"`
 	Endpoints  *ebpf.MapSpec `ebpf:"endpoints"`
+	ErrorTimes *ebpf.MapSpec `ebpf:"error_times"`
 	Members    *ebpf.MapSpec `ebpf:"members"`
 	Nics       *ebpf.MapSpec `ebpf:"nics"`
 	Routes     *ebpf.MapSpec `ebpf:"routes"`
@@ -416,6 +418,7 @@ type bpfMaps struct {
 	Conntracks *ebpf.Map `ebpf:"conntracks"`
 	Drops      *ebpf.Map `ebpf:"drops"`
 	Endpoints  *ebpf.Map `ebpf:"endpoints"`
+	ErrorTimes *ebpf.Map `ebpf:"error_times"`
 	Members    *ebpf.Map `ebpf:"members"`
 	Nics       *ebpf.Map `ebpf:"nics"`
 	Routes     *ebpf.Map `ebpf:"routes"`
@@ -432,6 +435,7 @@ func (m *bpfMaps) Close() error {
 		m.Conntracks,
 		m.Drops,
 		m.Endpoints,
+		m.ErrorTimes,
 		m.Members,
 		m.Nics,
 		m.Routes,

@@ -2,6 +2,7 @@
 /* The three programs of a node. docs/design/network.md tells what each does and why. */
 #include "arp.h"
 #include "drop.h"
+#include "explain.h"
 #include "forward.h"
 #include "ipv6.h"
 #include "trace.h"
@@ -115,13 +116,11 @@ static __always_inline int from_member(struct __sk_buff *skb)
 			return DROP(DROP_INFRASTRUCTURE_ADDRESS);
 		return open_to_interface(skb, &p, endpoint->ifindex, endpoint->vpc_id);
 	}
-	if (key.vni == default_vni) {
-		error = from_service(skb, &p);
-		if (error < 0)
-			return error;
-		if (endpoint->kind == ENDPOINT_HOST)
-			return to_host(skb);
-	}
+	error = from_service(skb, &p, endpoint->vpc_id);
+	if (error < 0)
+		return error;
+	if (endpoint->kind == ENDPOINT_HOST)
+		return to_host(skb);
 	return to_interface(skb, &p, key.vni, endpoint);
 }
 
@@ -129,14 +128,14 @@ static __always_inline int from_member(struct __sk_buff *skb)
 SEC("tc")
 int pod_egress(struct __sk_buff *skb)
 {
-	return finish(skb, from_pod(skb));
+	return conclude(skb, from_pod(skb), false);
 }
 
 /* At the far end of the host's veth: what the host sends to Pods and Services. */
 SEC("tc")
 int host_egress(struct __sk_buff *skb)
 {
-	return finish(skb, from_host(skb));
+	return conclude(skb, from_host(skb), true);
 }
 
 /* At the vxlan device: what other members send. */

@@ -7,37 +7,50 @@
 #include "gateway.h"
 #include "service.h"
 
-/* Between interfaces of a tenant's VPC. Nothing else is within reach: not hosts, Services, the underlay or the outside. */
+/* Between interfaces of a tenant's VPC, also by its Services. Nothing else is within reach: not hosts, the underlay or the
+ * outside. */
 static __always_inline int forward_in_vpc(struct __sk_buff *skb, struct packet *p, const struct nic *nic)
 {
-	struct endpoint_key key = { .vni = nic->vni, .address = ipv4(p->destination) };
-	bool other_subnet = !same_prefix(p->destination, &nic->address, nic->prefix_length);
+	struct endpoint_key key = {};
+	__be32 client = p->source;
+	__be16 client_port = p->source_port;
+	int done = 0;
 
-	if (other_subnet) {
-		struct route_key to = { .prefix_length = 32 + 128, .vni = nic->vni, .prefix = key.address };
-		struct route *route = bpf_map_lookup_elem(&routes, &to);
-
-		if (!route)
-			return DROP(DROP_NO_ROUTE);
-		key.vni = route->vni;
-	}
-	struct endpoint *endpoint = bpf_map_lookup_elem(&endpoints, &key);
-
-	if (!endpoint)
-		return other_subnet ? DROP(DROP_NO_ENDPOINT) : answer_ping(skb, key.vni);
-	if (endpoint->vpc_id != nic->vpc_id)
-		return DROP(DROP_OTHER_VPC);
 	if (exceeds_mtu(skb, p))
 		return DROP(DROP_MTU_EXCEEDED);
-	if (other_subnet) {
-		int error = decrement_ttl(skb);
-
-		if (error)
-			return error;
+	if (p->destination == hairpin_address) {
+		done = from_service(skb, p, nic->vpc_id);
+		if (!done)
+			return DROP(DROP_NO_CONNTRACK);
+	} else if (in_service_cidr(p->destination)) {
+		if (p->ttl <= 1) /* before it is translated, so that the sender knows it again */
+			return DROP(DROP_TTL_EXCEEDED);
+		done = to_backend(skb, p, nic);
 	}
-	if (is_zero(&endpoint->node))
-		return to_interface(skb, p, key.vni, endpoint);
-	return to_member(skb, key.vni, endpoint);
+	if (done < 0)
+		return done;
+	key.address = ipv4(p->destination);
+	key.vni = vni_of(nic, p->destination);
+	if (!key.vni)
+		return DROP(DROP_NO_ROUTE);
+	struct endpoint *endpoint = bpf_map_lookup_elem(&endpoints, &key);
+
+	if (!endpoint) {
+		if (p->service)
+			forget_flow(p, nic->vpc_id, client, client_port);
+		return key.vni == nic->vni ? answer_ping(skb, key.vni) : DROP(DROP_NO_ENDPOINT);
+	}
+	if (endpoint->vpc_id != nic->vpc_id)
+		return DROP(DROP_OTHER_VPC);
+	if (key.vni != nic->vni) {
+		done = decrement_ttl(skb);
+		if (done)
+			return done;
+	}
+	if (!is_zero(&endpoint->node))
+		return to_member(skb, key.vni, endpoint);
+	done = from_service(skb, p, nic->vpc_id);
+	return done < 0 ? done : to_interface(skb, p, key.vni, endpoint);
 }
 
 /* A Pod's own VXLAN would reach a member with its node's address as the outer source. */
@@ -52,7 +65,7 @@ static __always_inline int forward_outside(struct __sk_buff *skb, const struct p
 {
 	if (in_infrastructure_cidr(p->destination)) {
 		if (p->service)
-			forget_flow(p, client, client_port);
+			forget_flow(p, default_vpc_id, client, client_port);
 		return from_host ? DROP(DROP_NO_ENDPOINT) : answer_ping(skb, default_vni);
 	}
 	/* The host's stack would not take its own packet back. */
@@ -76,11 +89,11 @@ static __always_inline int forward_default(struct __sk_buff *skb, struct packet 
 	if (exceeds_mtu(skb, p))
 		return DROP(DROP_MTU_EXCEEDED);
 	if (p->destination == hairpin_address) {
-		done = from_service(skb, p);
+		done = from_service(skb, p, default_vpc_id);
 		if (!done)
 			return DROP(DROP_NO_CONNTRACK);
 	} else if (in_service_cidr(p->destination)) {
-		done = to_backend(skb, p);
+		done = to_backend(skb, p, nic);
 	}
 	if (done < 0)
 		return done;
@@ -106,7 +119,7 @@ static __always_inline int forward_default(struct __sk_buff *skb, struct packet 
 			return DROP(DROP_SERVICE_HOST_TO_HOST);
 		return to_member(skb, default_vni, endpoint);
 	}
-	done = from_service(skb, p);
+	done = from_service(skb, p, default_vpc_id);
 	if (done < 0)
 		return done;
 	if (endpoint->kind == ENDPOINT_HOST)
