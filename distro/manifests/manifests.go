@@ -34,8 +34,8 @@ const FieldOwner = "mnicloud.jp/installer"
 //go:embed *.yaml
 var files embed.FS
 
-// definitions are the rooms' CustomResourceDefinitions.
-var definitions = []fs.FS{network.CRDs, vpc.CRDs, ctr.CRDs}
+// definitions are the rooms' CustomResourceDefinitions and admission policies.
+var definitions = []fs.FS{network.CRDs, vpc.CRDs, ctr.CRDs, network.Policies}
 
 // Values are what differs between instances.
 type Values struct {

@@ -18,6 +18,8 @@ import (
 const (
 	// subnetByVPC: Subnets by their VPC's name.
 	subnetByVPC = "spec.vpc"
+	// vpcByNamespace: VPCs by the namespaces whose Pods may be in them.
+	vpcByNamespace = "net.mnicloud.jp/namespaces"
 	// interfaceBySubnet: NetworkInterfaces by their Subnet's name.
 	interfaceBySubnet = "spec.subnet"
 	// interfaceByPod: NetworkInterfaces by the UID of the Pod they are attached to, or that they are named by.
@@ -42,6 +44,7 @@ func addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 		values client.IndexerFunc
 	}{
 		{&netv1.Subnet{}, subnetByVPC, value(func(o *netv1.Subnet) string { return o.Spec.VPC })},
+		{&netv1.VPC{}, vpcByNamespace, values(func(o *netv1.VPC) []string { return o.Spec.Namespaces })},
 		{&netv1.NetworkInterface{}, interfaceBySubnet, value(func(o *netv1.NetworkInterface) string { return o.Spec.Subnet })},
 		{&netv1.NetworkInterface{}, interfaceByNamespace, value(func(o *netv1.NetworkInterface) string { return o.Spec.Namespace })},
 		{&netv1.NetworkInterface{}, interfaceByPod, values(podUIDs)},

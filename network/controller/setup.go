@@ -40,6 +40,7 @@ func setup(mgr ctrl.Manager, cfg Config, c client.Client) error {
 		&podReconciler{client: c, live: live, config: cfg, events: recorder},
 		&interfaceReconciler{client: c, live: live, config: cfg, ipam: allocator, events: recorder},
 		&leaseReconciler{client: c, live: live, ipam: allocator},
+		&serviceReconciler{client: c},
 	} {
 		if err := r.setup(mgr); err != nil {
 			return err

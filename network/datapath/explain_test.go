@@ -100,7 +100,9 @@ func TestNobodyIsToldAboutErrorsFragmentsAndOptions(t *testing.T) {
 	c.a1.sends(long(same, &layers.ICMPv4{TypeCode: portUnreachable})).isDropped(bpfDropReasonDROP_MTU_EXCEEDED)
 	c.a1.sends(long(same, &layers.ICMPv4{TypeCode: timeExceeded})).isDropped(bpfDropReasonDROP_MTU_EXCEEDED)
 	c.a1.sends(long(func(ip *layers.IPv4) { ip.FragOffset = 8 }, echo)).isDropped(bpfDropReasonDROP_MTU_EXCEEDED)
-	options := func(ip *layers.IPv4) { ip.Options = []layers.IPv4Option{{OptionType: 1}, {OptionType: 1}, {OptionType: 1}, {OptionType: 0}} }
+	options := func(ip *layers.IPv4) {
+		ip.Options = []layers.IPv4Option{{OptionType: 1}, {OptionType: 1}, {OptionType: 1}, {OptionType: 0}}
+	}
 	c.a1.sends(long(options, echo)).isDropped(bpfDropReasonDROP_MTU_EXCEEDED)
 	require.NoError(t, c.nodes[0].Subnets.Delete(1001)) // nobody could say it
 	c.a1.sends(long(same, echo)).isDropped(bpfDropReasonDROP_MTU_EXCEEDED)

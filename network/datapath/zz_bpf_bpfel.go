@@ -222,6 +222,13 @@ type bpfRouteKey struct {
 	Prefix       bpfAddress
 }
 
+type bpfScratch struct {
+	_      structs.HostLayout
+	Flow   bpfConntrack
+	Client bpfAffinityKey
+	Kept   bpfAffinity
+}
+
 type bpfService struct {
 	_        structs.HostLayout
 	Id       uint32
@@ -282,6 +289,7 @@ const (
 	bpfMapMembers              = "members"
 	bpfMapNics                 = "nics"
 	bpfMapRoutes               = "routes"
+	bpfMapScratches            = "scratches"
 	bpfMapServices             = "services"
 	bpfMapSubnets              = "subnets"
 	bpfMapTraces               = "traces"
@@ -366,6 +374,7 @@ type bpfMapSpecs struct {
 	Members    *ebpf.MapSpec `ebpf:"members"`
 	Nics       *ebpf.MapSpec `ebpf:"nics"`
 	Routes     *ebpf.MapSpec `ebpf:"routes"`
+	Scratches  *ebpf.MapSpec `ebpf:"scratches"`
 	Services   *ebpf.MapSpec `ebpf:"services"`
 	Subnets    *ebpf.MapSpec `ebpf:"subnets"`
 	Traces     *ebpf.MapSpec `ebpf:"traces"`
@@ -422,6 +431,7 @@ type bpfMaps struct {
 	Members    *ebpf.Map `ebpf:"members"`
 	Nics       *ebpf.Map `ebpf:"nics"`
 	Routes     *ebpf.Map `ebpf:"routes"`
+	Scratches  *ebpf.Map `ebpf:"scratches"`
 	Services   *ebpf.Map `ebpf:"services"`
 	Subnets    *ebpf.Map `ebpf:"subnets"`
 	Traces     *ebpf.Map `ebpf:"traces"`
@@ -439,6 +449,7 @@ func (m *bpfMaps) Close() error {
 		m.Members,
 		m.Nics,
 		m.Routes,
+		m.Scratches,
 		m.Services,
 		m.Subnets,
 		m.Traces,

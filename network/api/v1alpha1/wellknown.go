@@ -53,6 +53,13 @@ const (
 	PlatformTrue  = "true"
 )
 
+// LabelServiceProxy is Kubernetes' label on Services that kube-proxy leaves to another. The network controller sets it to
+// ServiceProxy on the Services of tenants' namespaces, which balance within VPCs only and must be no way in from a host.
+const (
+	LabelServiceProxy = "service.kubernetes.io/service-proxy-name"
+	ServiceProxy      = "net.mnicloud.jp"
+)
+
 // Labels that the network controller sets.
 const (
 	// LabelVPC on Subnets, NetworkInterfaces and IPLeases: the name of the VPC.

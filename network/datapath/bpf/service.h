@@ -8,6 +8,15 @@
 #include "maps.h"
 #include "packet.h"
 
+/* What does not fit on the stack while a new flow is made: all functions called share 512 bytes of it. */
+struct scratch {
+	struct conntrack flow;
+	struct affinity_key client;
+	struct affinity kept;
+};
+
+MAP(scratches, BPF_MAP_TYPE_PERCPU_ARRAY, __u32, struct scratch, 1, 0);
+
 /* Backends tried for one whose endpoint exists. */
 #define BACKEND_TRIES 4
 
@@ -91,16 +100,18 @@ static __always_inline struct backend *pick_backend(struct backend_key *slot, co
 }
 
 /* Chooses the backend of a new flow. The client's nic is NULL for the host. */
-static __noinline int choose_backend(const struct conntrack_key *flow, struct conntrack *ct, const struct nic *nic)
+static __noinline int choose_backend(const struct conntrack_key *flow, struct scratch *scratch, const struct nic *nic)
 {
-	struct affinity_key client = {};
 	struct service_key key = {};
 	struct backend_key slot = {};
 	struct service *service;
 	struct backend *backend = NULL;
 
-	if (!flow || !ct)
+	if (!flow || !scratch)
 		return DROP(DROP_KERNEL);
+	struct conntrack *ct = &scratch->flow;
+	struct affinity_key *client = &scratch->client;
+
 	key.address = flow->destination;
 	key.vpc_id = flow->vpc_id;
 	key.port = flow->destination_port;
@@ -110,20 +121,19 @@ static __noinline int choose_backend(const struct conntrack_key *flow, struct co
 		return DROP(DROP_UNKNOWN_SERVICE);
 	if (!service->count)
 		return DROP(DROP_NO_BACKEND);
-	client.client = flow->source;
-	client.vpc_id = flow->vpc_id;
-	client.service = service->id;
+	client->client = flow->source;
+	client->vpc_id = flow->vpc_id;
+	client->service = service->id;
 	if (service->affinity)
-		backend = kept_backend(&client, service, ct->last_seen);
+		backend = kept_backend(client, service, ct->last_seen);
 	if (!backend) {
 		backend = pick_backend(&slot, service, nic,
 				       hash(flow->source.w[3], service->id, service->affinity ? 0 : flow->source_port));
 		if (!backend)
 			return DROP(DROP_NO_BACKEND);
 		if (service->affinity) {
-			struct affinity kept = { .backend = *backend, .slot = slot.slot, .last_seen = ct->last_seen };
-
-			bpf_map_update_elem(&affinities, &client, &kept, BPF_ANY);
+			scratch->kept = (struct affinity){ .backend = *backend, .slot = slot.slot, .last_seen = ct->last_seen };
+			bpf_map_update_elem(&affinities, client, &scratch->kept, BPF_ANY);
 		}
 	}
 	ct->service = flow->destination;
@@ -157,8 +167,7 @@ static __always_inline bool has_ports(const struct packet *p)
 static __noinline int to_backend(struct __sk_buff *skb, struct packet *p, const struct nic *nic)
 {
 	struct conntrack_key key = {};
-	struct conntrack fresh = {};
-	__u32 now = seconds();
+	__u32 now = seconds(), zero = 0;
 
 	if (p->fragment)
 		return DROP(DROP_SERVICE_FRAGMENT);
@@ -171,14 +180,19 @@ static __noinline int to_backend(struct __sk_buff *skb, struct packet *p, const 
 	if (ct && is_live(ct, p->protocol, now) && !(again && is_closing(ct))) {
 		touch(&key, ct, p->tcp_flags, now);
 	} else {
-		fresh.last_seen = now;
-		int error = choose_backend(&key, &fresh, nic);
+		struct scratch *scratch = bpf_map_lookup_elem(&scratches, &zero);
+
+		if (!scratch)
+			return DROP(DROP_KERNEL);
+		ct = &scratch->flow;
+		__builtin_memset(ct, 0, sizeof(*ct));
+		ct->last_seen = now;
+		int error = choose_backend(&key, scratch, nic);
 
 		if (!error)
-			error = create(&key, &fresh);
+			error = create(&key, ct);
 		if (error)
 			return error;
-		ct = &fresh;
 	}
 	p->service = true;
 	p->service_address = p->destination;
