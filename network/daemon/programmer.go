@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/vishvananda/netlink"
@@ -93,10 +95,19 @@ func (p *programmer) desired(ctx context.Context) (desired.State, error) {
 	if err != nil {
 		return desired.State{}, err
 	}
-	for _, a := range p.attached {
-		in.Attachments = append(in.Attachments, a)
-	}
+	in.Attachments = p.list()
 	return desired.Compute(in), nil
+}
+
+// attachments are those of this node.
+func (p *programmer) attachments() []desired.Attachment {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.list()
+}
+
+func (p *programmer) list() []desired.Attachment {
+	return slices.Collect(maps.Values(p.attached))
 }
 
 // set writes entries and deletes nothing. Interfaces come last: with them an attachment starts to work.

@@ -69,10 +69,16 @@ type writerTo struct {
 func (w writerTo) Write(b []byte) (int, error) { return w.conn.WriteToUDP(b, w.to) }
 
 // ask sends one datagram and returns the answer, or nothing.
-func (c *cloud) ask(where place, address string) string {
+func (c *cloud) ask(where place, address string) string { return c.askFrom(where, nil, address) }
+
+// askFrom does so from an address of the place.
+func (c *cloud) askFrom(where place, source net.IP, address string) string {
 	var conn net.Conn
 	var err error
-	where(func() { conn, err = net.Dial("udp4", net.JoinHostPort(address, strconv.Itoa(port))) })
+	where(func() {
+		dialer := net.Dialer{LocalAddr: &net.UDPAddr{IP: source}}
+		conn, err = dialer.DialContext(c.t.Context(), "udp4", net.JoinHostPort(address, strconv.Itoa(port)))
+	})
 	if err != nil {
 		return ""
 	}

@@ -71,6 +71,8 @@ type Record struct {
 	HostLink string `json:"hostLink"`
 	// Interface is what is attached.
 	Interface Interface `json:"interface"`
+	// Ports are the host's that lead to the container.
+	Ports []protocol.PortMapping `json:"ports,omitempty"`
 	// Sequence orders the attachments of one interface: the highest has the traffic. A new sandbox of a Pod is attached
 	// before the old one is detached.
 	Sequence uint64 `json:"sequence"`
