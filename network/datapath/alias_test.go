@@ -9,6 +9,7 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // probed is two tenants whose interfaces on the first node, a1 and b1, have the same address, 10.0.1.11, and the infrastructure
@@ -295,6 +296,13 @@ func (n *node) eachAlias(visit func(bpfAliasKey, bpfAliasFlow)) int {
 		visit(key, flow)
 	}
 	return len(flows)
+}
+
+// seconds is the programs' clock.
+func (n *node) seconds() uint32 {
+	var now unix.Timespec
+	require.NoError(n.cloud.t, unix.ClockGettime(unix.CLOCK_MONOTONIC_COARSE, &now))
+	return uint32(now.Sec)
 }
 
 // ageAliases makes all flows to infrastructure addresses older, and says how many there are.

@@ -77,3 +77,51 @@ func BenchmarkPrograms(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkServices tells what a packet to a Service costs pod_egress when it is the only one, and when there are 50,000 and the
+// table of flows is full: single runs, of which the clock is a part.
+func BenchmarkServices(b *testing.B) {
+	c := newTenants(b)
+	n := c.nodes[0]
+	c.service(TCP, "198.19.0.10:80", 0, "198.18.0.12:8080")
+	c.serviceIn(7, TCP, "198.19.0.10:80", "10.0.1.12:8080")
+	d, err := Load(n.config)
+	require.NoError(b, err)
+	defer func() { require.NoError(b, d.Close()) }()
+	least := func(p *pod, fresh bool) time.Duration {
+		require.NoError(b, n.NICs.Set(1, p.nic)) // measured programs see the packet at the loopback
+		frame := p.tcp(4000, "198.19.0.10:80", layers.TCP{ACK: true}).frame()
+		least := time.Hour
+		for range max(b.N, 2000) {
+			if fresh { // the flow's first packet, every time
+				key := bpfConntrackKey{
+					Source: toAddress(p.nic.Address), Destination: toAddress(addr("198.19.0.10")), VpcId: p.nic.VPCID,
+					SourcePort: networkPort(4000), DestinationPort: networkPort(80), Protocol: uint8(TCP),
+				}
+				require.NoError(b, n.Conntrack.delete(key))
+			}
+			action, took, err := d.program(bpfProgPodEgress).Benchmark(frame, 1, func() {})
+			require.NoError(b, err)
+			require.EqualValues(b, 7, action)
+			least = min(least, took)
+		}
+		return least
+	}
+	measure := func(suffix string) {
+		for name, p := range map[string]*pod{"default": c.web1, "vpc": c.a1} {
+			b.ReportMetric(float64(least(p, false)), name+"-established-"+suffix+"-ns")
+			b.ReportMetric(float64(least(p, true)), name+"-new-"+suffix+"-ns")
+		}
+	}
+	measure("one")
+	for i := range 50_000 {
+		key := ServiceKey{VPCID: uint32(1 + i%1000), Address: netip.AddrFrom4([4]byte{198, 19, byte(1 + i>>8&63), byte(i)}), Port: uint16(1 + i>>8), Protocol: TCP}
+		require.NoError(b, n.Services.Set(key, Service{Backends: []Backend{{addr("10.0.1.12"), 80}, {addr("10.0.1.13"), 80}}}))
+	}
+	for i := range 131_072 {
+		key := bpfConntrackKey{Source: toAddress(addr("10.9.9.9")), VpcId: uint32(i), SourcePort: uint16(i), Protocol: uint8(TCP)}
+		require.NoError(b, n.Conntrack.m.Put(bytesOf(&key), bytesOf(&bpfConntrack{LastSeen: n.seconds()})))
+	}
+	measure("many")
+	b.ReportMetric(0, "ns/op")
+}
