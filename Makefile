@@ -143,6 +143,11 @@ test-packages: ## The package step and the preflight in a bare Debian root
 test-e2e: ## A real two-node cloud, an instance of its own beside yours
 	@$(GO) test $(SYSTEM_TESTS) -timeout 40m $(GOTESTFLAGS) ./test/e2e/...
 
+.PHONY: conformance
+conformance: build ## Kubernetes' own Conformance tests of the network, on a cloud of their own (GOTESTFLAGS=-short: a sixth of them)
+	@cd distro/kube && $(GO) build -o ../../bin/agnhost k8s.io/kubernetes/test/images/agnhost && $(GO) test -c -vet=off -tags conformance -o ../../bin/conformance.test ./conformance
+	@$(GO) test $(SYSTEM_TESTS) -timeout 90m -v $(GOTESTFLAGS) ./test/conformance/...
+
 .PHONY: soak
 soak: build ## Run the cloud for long under change and failure (SOAK=30m)
 	@SOAK=$${SOAK:-30m} $(GO) test $(SYSTEM_TESTS) -timeout 0 -v $(GOTESTFLAGS) ./test/soak/...
