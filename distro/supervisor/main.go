@@ -188,7 +188,7 @@ func (g Guard) guard(ctx context.Context, plan Plan, role Role) error {
 		}
 		unlock()
 		if isStopping(plan.RunDir) || ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // told to end, it ends well
 		}
 		g.Log.Warn("starting the other guard", "role", role)
 		started := time.Now()
