@@ -106,6 +106,7 @@ generate: bin/tools/controller-gen ## Write generated code (deepcopy, CRDs, role
 	  rm -f $$room/config/crd/*.yaml; \
 	  bin/tools/controller-gen crd paths=./$$room/api/... output:crd:dir=$$room/config/crd; \
 	  bin/tools/controller-gen rbac:roleName=mni-$$(basename $$room)-controller paths=./$$room/controller output:rbac:dir=$$room/config/rbac; done
+	@bin/tools/controller-gen rbac:roleName=mni-netd,fileName=netd.yaml paths=./network/daemon output:rbac:dir=network/config/rbac
 	@BPF2GO_CC=$(CLANG) BPF2GO_STRIP=$(LLVM_STRIP) $(GO) generate ./...
 	@$(GO) run ./hack/apireference --out docs/reference $(addsuffix /config/crd,$(API_ROOMS))
 	@env -u MNI_INSTANCE $(GO) run ./cmd/mni docs docs/reference/cli

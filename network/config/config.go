@@ -1,5 +1,5 @@
-// Package config holds the CustomResourceDefinitions and the rights of the controllers of the network API, generated into
-// crd/ and rbac/.
+// Package config holds the CustomResourceDefinitions and the rights of the network's controllers and daemon, generated into crd/
+// and rbac/.
 package config
 
 import "embed"
@@ -9,7 +9,7 @@ import "embed"
 //go:embed crd/*.yaml
 var CRDs embed.FS
 
-// Roles are the ClusterRoles of the room's controllers as YAML files under rbac/.
+// Roles are the ClusterRoles of the room's controllers and of its daemon as YAML files under rbac/.
 //
 //go:embed rbac/*.yaml
 var Roles embed.FS

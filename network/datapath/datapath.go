@@ -14,11 +14,16 @@ import (
 
 // The tables of a datapath. The last two parameters are the kernel's forms and of no concern to callers.
 type (
-	SubnetTable   = Table[uint32, Subnet, uint32, bpfSubnet]
-	NICTable      = Table[uint32, NIC, uint32, bpfNic]
+	// SubnetTable holds Subnets by their VNI.
+	SubnetTable = Table[uint32, Subnet, uint32, bpfSubnet]
+	// NICTable holds interfaces of this node by the ifindex of their host side.
+	NICTable = Table[uint32, NIC, uint32, bpfNic]
+	// EndpointTable says where addresses are.
 	EndpointTable = Table[EndpointKey, Endpoint, bpfEndpointKey, bpfEndpoint]
-	RouteTable    = Table[RouteKey, Route, bpfRouteKey, bpfRoute]
-	MemberTable   = Table[netip.Addr, Member, bpfAddress, bpfMember]
+	// RouteTable holds the routes of VPCs.
+	RouteTable = Table[RouteKey, Route, bpfRouteKey, bpfRoute]
+	// MemberTable holds the members of the network by their address on the underlay.
+	MemberTable = Table[netip.Addr, Member, bpfAddress, bpfMember]
 )
 
 // Mode is how programs are attached.

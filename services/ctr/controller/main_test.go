@@ -88,7 +88,7 @@ func startControllers(t *testing.T) {
 func startNetwork(t *testing.T) {
 	t.Helper()
 	mgr := newManager(t)
-	require.NoError(t, network.SetupWithManager(mgr, network.Config{InfrastructureCIDR: netip.MustParsePrefix("198.18.0.0/17")}))
+	require.NoError(t, network.SetupWithManager(t.Context(), mgr, network.Config{InfrastructureCIDR: netip.MustParsePrefix("198.18.0.0/17")}))
 	t.Cleanup(run(t, mgr))
 }
 
@@ -104,7 +104,7 @@ func runControllers(t *testing.T, log *writes.Log) (stop func()) {
 	if log != nil {
 		c = log.Client(c)
 	}
-	require.NoError(t, setup(mgr, Config{}, c, func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }))
+	require.NoError(t, setup(t.Context(), mgr, Config{}, c, func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }))
 	return run(t, mgr)
 }
 

@@ -37,17 +37,17 @@ const (
 
 // SetupWithManager adds the reconciler of Containers to the manager, whose scheme must know ctr, vpc and
 // net.mnicloud.jp/v1alpha1 and the core kinds. It holds Containers' Pods in a cache of its own.
-func SetupWithManager(mgr ctrl.Manager, config Config) error {
-	return setup(mgr, config, mgr.GetClient(), time.Now)
+func SetupWithManager(ctx context.Context, mgr ctrl.Manager, config Config) error {
+	return setup(ctx, mgr, config, mgr.GetClient(), time.Now)
 }
 
 // setup adds the reconciler with the client that it writes with, and its clock.
-func setup(mgr ctrl.Manager, config Config, c client.Client, now func() time.Time) error {
+func setup(ctx context.Context, mgr ctrl.Manager, config Config, c client.Client, now func() time.Time) error {
 	pods, err := podCache(mgr)
 	if err != nil {
 		return err
 	}
-	if err := addIndexes(context.Background(), mgr.GetFieldIndexer()); err != nil {
+	if err := addIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
 	workers := config.Workers
