@@ -117,7 +117,7 @@ func (w *world) restart() {
 }
 
 func testConfig() Config {
-	cfg, err := Config{InfrastructureCIDR: prefix("198.18.0.0/17")}.complete()
+	cfg, err := Config{InfrastructureCIDR: prefix("198.18.0.0/17"), Quarantine: time.Second}.complete()
 	if err != nil {
 		panic(err)
 	}

@@ -89,13 +89,16 @@ func readyOf(o client.Object) *metav1.Condition {
 	return nil
 }
 
-// leases are the names of all leases, by the interface's UID.
+// leases are the names of all leases that are in use, by the interface's UID.
 func (w *world) leases() map[string][]string {
 	w.t.Helper()
 	var list netv1.IPLeaseList
 	require.NoError(w.t, w.List(w.ctx, &list))
 	out := map[string][]string{}
 	for _, l := range list.Items {
+		if l.Spec.ReleasedAt != nil {
+			continue
+		}
 		out[string(l.Spec.InterfaceUID)] = append(out[string(l.Spec.InterfaceUID)], l.Name)
 	}
 	return out

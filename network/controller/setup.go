@@ -28,7 +28,7 @@ func setup(ctx context.Context, mgr ctrl.Manager, cfg Config, c client.Client) e
 		return err
 	}
 	live := mgr.GetAPIReader()
-	allocator := &ipam.Allocator{Client: c, Live: live}
+	allocator := &ipam.Allocator{Client: c, Live: live, Quarantine: cfg.Quarantine}
 	recorder := mgr.GetEventRecorder("net.mnicloud.jp")
 	for _, r := range []interface{ setup(ctrl.Manager) error }{
 		&bootstrapReconciler{client: c, config: cfg},

@@ -93,7 +93,7 @@ func (r *subnetReconciler) releaseLeases(ctx context.Context, subnet *netv1.Subn
 	for i := range list.Items {
 		lease := &list.Items[i]
 		if vni, _, err := ipam.ParseLeaseName(lease.Name); err == nil && vni == subnet.Status.VNI {
-			errs = append(errs, r.ipam.Release(ctx, lease))
+			errs = append(errs, r.ipam.Delete(ctx, lease)) // nobody can have an address of it again: no quarantine
 		}
 	}
 	return errors.Join(errs...)

@@ -24,6 +24,8 @@ type (
 	RouteTable = Table[RouteKey, Route, bpfRouteKey, bpfRoute]
 	// MemberTable holds the members of the network by their address on the underlay.
 	MemberTable = Table[netip.Addr, Member, bpfAddress, bpfMember]
+	// ForwarderTable has the members that send on what others sent.
+	ForwarderTable = Table[ForwarderKey, Forwarder, bpfForwarderKey, bpfForwarder]
 )
 
 // Mode is how programs are attached.
@@ -48,6 +50,8 @@ type Datapath struct {
 	Routes *RouteTable
 	// Members by underlay address: whose VXLAN is accepted.
 	Members *MemberTable
+	// Forwarders are members that may send as others in a VPC.
+	Forwarders *ForwarderTable
 	// Services and their backends.
 	Services *Services
 	// Conntrack is the flows through Services.
@@ -113,6 +117,7 @@ func (d *Datapath) openTables() {
 	d.Endpoints = newTable(m[bpfMapEndpoints], bpfMapEndpoints, endpointKeyCodec(), endpointCodec())
 	d.Routes = newTable(m[bpfMapRoutes], bpfMapRoutes, routeKeyCodec(), routeCodec())
 	d.Members = newTable(m[bpfMapMembers], bpfMapMembers, addrCodec(), memberCodec())
+	d.Forwarders = newTable(m[bpfMapForwarders], bpfMapForwarders, forwarderKeyCodec(), forwarderCodec())
 	d.Conntrack = &Conntrack{m: m[bpfMapConntracks]}
 	d.Services = newServices(m[bpfMapServices], m[bpfMapBackends], d.Conntrack)
 	d.Drops = &Drops{m: m[bpfMapDrops]}

@@ -42,6 +42,7 @@ var reasons = [bpfDropReasonDROP_REASON_COUNT]struct {
 	bpfDropReasonDROP_UNKNOWN_VNI:            {"unknown_vni", "VXLAN of a VNI that is not on this node", false},
 	bpfDropReasonDROP_NOT_LOCAL:              {"not_local", "VXLAN to an endpoint that is not on this node", false},
 	bpfDropReasonDROP_KERNEL:                 {"kernel", "the kernel refused to change or redirect the packet", false},
+	bpfDropReasonDROP_STALE_SOURCE:           {"stale_source", "VXLAN from a member that does not have the source address (any more)", false},
 }
 
 func (r Reason) String() string {

@@ -129,7 +129,8 @@ const (
 	bpfDropReasonDROP_UNKNOWN_VNI            bpfDropReason = 30
 	bpfDropReasonDROP_NOT_LOCAL              bpfDropReason = 31
 	bpfDropReasonDROP_KERNEL                 bpfDropReason = 32
-	bpfDropReasonDROP_REASON_COUNT           bpfDropReason = 33
+	bpfDropReasonDROP_STALE_SOURCE           bpfDropReason = 33
+	bpfDropReasonDROP_REASON_COUNT           bpfDropReason = 34
 )
 
 type bpfDropValue struct {
@@ -161,6 +162,17 @@ const (
 	bpfEndpointKindENDPOINT_HOST           bpfEndpointKind = 1
 	bpfEndpointKindENDPOINT_INFRASTRUCTURE bpfEndpointKind = 2
 )
+
+type bpfForwarder struct {
+	_   structs.HostLayout
+	Pad uint32
+}
+
+type bpfForwarderKey struct {
+	_      structs.HostLayout
+	Member bpfAddress
+	VpcId  uint32
+}
 
 type bpfMember struct {
 	_   structs.HostLayout
@@ -252,6 +264,7 @@ const (
 	bpfMapConntracks           = "conntracks"
 	bpfMapDrops                = "drops"
 	bpfMapEndpoints            = "endpoints"
+	bpfMapForwarders           = "forwarders"
 	bpfMapMembers              = "members"
 	bpfMapNics                 = "nics"
 	bpfMapRoutes               = "routes"
@@ -332,6 +345,7 @@ type bpfMapSpecs struct {
 	Conntracks *ebpf.MapSpec `ebpf:"conntracks"`
 	Drops      *ebpf.MapSpec `ebpf:"drops"`
 	Endpoints  *ebpf.MapSpec `ebpf:"endpoints"`
+	Forwarders *ebpf.MapSpec `ebpf:"forwarders"`
 	Members    *ebpf.MapSpec `ebpf:"members"`
 	Nics       *ebpf.MapSpec `ebpf:"nics"`
 	Routes     *ebpf.MapSpec `ebpf:"routes"`
@@ -384,6 +398,7 @@ type bpfMaps struct {
 	Conntracks *ebpf.Map `ebpf:"conntracks"`
 	Drops      *ebpf.Map `ebpf:"drops"`
 	Endpoints  *ebpf.Map `ebpf:"endpoints"`
+	Forwarders *ebpf.Map `ebpf:"forwarders"`
 	Members    *ebpf.Map `ebpf:"members"`
 	Nics       *ebpf.Map `ebpf:"nics"`
 	Routes     *ebpf.Map `ebpf:"routes"`
@@ -399,6 +414,7 @@ func (m *bpfMaps) Close() error {
 		m.Conntracks,
 		m.Drops,
 		m.Endpoints,
+		m.Forwarders,
 		m.Members,
 		m.Nics,
 		m.Routes,

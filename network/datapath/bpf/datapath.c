@@ -4,6 +4,7 @@
 #include "drop.h"
 #include "forward.h"
 #include "ipv6.h"
+#include "source.h"
 #include "trace.h"
 
 /* Reads the Ethernet header; what is not IPv4 is a reason to drop. VLAN tags would be carried along unseen. */
@@ -110,6 +111,9 @@ static __always_inline int from_member(struct __sk_buff *skb)
 		return DROP(DROP_NOT_LOCAL);
 	if (endpoint->kind == ENDPOINT_INFRASTRUCTURE)
 		return DROP(DROP_INFRASTRUCTURE_ADDRESS);
+	error = check_source(&p, key.vni, endpoint, &member);
+	if (error)
+		return error;
 	if (key.vni == default_vni) {
 		error = from_service(skb, &p);
 		if (error < 0)
