@@ -106,6 +106,7 @@ generate: bin/tools/controller-gen ## Write generated code (deepcopy, CRDs, role
 	  rm -f $$room/config/crd/*.yaml; \
 	  bin/tools/controller-gen crd paths=./$$room/api/... output:crd:dir=$$room/config/crd; \
 	  bin/tools/controller-gen rbac:roleName=mni-$$(basename $$room)-controller paths=./$$room/controller output:rbac:dir=$$room/config/rbac; done
+	@bin/tools/controller-gen rbac:roleName=mni-netd,fileName=netd.yaml paths=./network/daemon output:rbac:dir=network/config/rbac
 	@BPF2GO_CC=$(CLANG) BPF2GO_STRIP=$(LLVM_STRIP) $(GO) generate ./...
 	@$(GO) run ./hack/apireference --out docs/reference $(addsuffix /config/crd,$(API_ROOMS))
 	@env -u MNI_INSTANCE $(GO) run ./cmd/mni docs docs/reference/cli
@@ -142,6 +143,11 @@ test-packages: ## The package step and the preflight in a bare Debian root
 .PHONY: test-e2e
 test-e2e: ## A real two-node cloud, an instance of its own beside yours
 	@$(GO) test $(SYSTEM_TESTS) -timeout 40m $(GOTESTFLAGS) ./test/e2e/...
+
+.PHONY: conformance
+conformance: build ## Kubernetes' own Conformance tests of the network, on a cloud of their own (GOTESTFLAGS=-short: a sixth of them)
+	@cd distro/kube && $(GO) build -o ../../bin/agnhost k8s.io/kubernetes/test/images/agnhost && $(GO) test -c -vet=off -tags conformance -o ../../bin/conformance.test ./conformance
+	@$(GO) test $(SYSTEM_TESTS) -timeout 90m -v $(GOTESTFLAGS) ./test/conformance/...
 
 .PHONY: soak
 soak: build ## Run the cloud for long under change and failure (SOAK=30m)

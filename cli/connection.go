@@ -159,10 +159,13 @@ func (c *connection) ToRawKubeConfigLoader() clientcmd.ClientConfig {
 	return loader
 }
 
+// silenceLibraries keeps the libraries from logging what they also return as an error; people get the error. Their logger is
+// the process's, and commands make several clients at once.
+var silenceLibraries = sync.OnceFunc(func() { klog.SetLogger(logr.Discard()) })
+
 // ToRESTConfig implements genericclioptions.RESTClientGetter.
 func (c *connection) ToRESTConfig() (*rest.Config, error) {
-	// The libraries log what they also return as an error; people get the error.
-	klog.SetLogger(logr.Discard())
+	silenceLibraries()
 	config, err := c.ToRawKubeConfigLoader().ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
 		return nil, errNoCloud

@@ -7,7 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/cli-runtime/pkg/resource"
 	"k8s.io/client-go/discovery"
 )
 
@@ -93,10 +92,6 @@ func display(gk schema.GroupKind, name string) string {
 		gk.Group = ""
 	}
 	return strings.ToLower(gk.String()) + "/" + name
-}
-
-func displayInfo(info *resource.Info) string {
-	return display(info.Mapping.GroupVersionKind.GroupKind(), info.Name)
 }
 
 // namespaced tells whether a mapping's objects live in namespaces.

@@ -144,7 +144,8 @@ var errShown = errors.New("failed")
 
 // printError prints an error, or each of several.
 func printError(w io.Writer, err error) {
-	if several, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // only the outermost error may be several
+	// Only the outermost error may be several.
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range several.Unwrap() {
 			printError(w, e)
 		}

@@ -84,7 +84,7 @@ func (c *cloud) testWait(t *testing.T) {
 		c.must(t, "wait", "container", "web", "-n", ns)
 		patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"image":"web:2"}}`))
 		require.NoError(t, c.client.Patch(t.Context(), newContainer(ns, "web"), patch))
-		o := c.mni(t, "wait", "container", "web", "-n", ns, "--timeout", "200ms")
+		o := c.mni(t, "wait", "container", "web", "-n", ns, "--timeout", "3s")
 		require.Contains(t, o.stderr, "its last change has not been taken up yet")
 	})
 	t.Run("files, with kinds that have no conditions", func(t *testing.T) {

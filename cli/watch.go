@@ -22,7 +22,8 @@ import (
 type watching struct {
 	*connection
 	options *get.GetOptions
-	lock    sync.Mutex
+	// lock lets one kind at a time print, or make its printer: to make one writes into the options' flags.
+	lock sync.Mutex
 }
 
 // run watches what the arguments of `mni get` mean.
@@ -99,7 +100,9 @@ func (w *watching) kind(ctx context.Context, args []string, withKind, first bool
 		}
 		return err
 	}
+	w.lock.Lock()
 	printer, err := o.ToPrinter(infos[0].Mapping, nil, o.AllNamespaces, withKind)
+	w.lock.Unlock()
 	if err != nil {
 		return err
 	}

@@ -183,7 +183,7 @@ func (o *options) manager(api *rest.Config) (ctrl.Manager, error) {
 func (o *options) setup(ctx context.Context, mgr ctrl.Manager, infrastructure netip.Prefix, reserved []netip.Prefix) error {
 	add := map[string]func() error{
 		"net": func() error {
-			return network.SetupWithManager(mgr, network.Config{
+			return network.SetupWithManager(ctx, mgr, network.Config{
 				InfrastructureCIDR: infrastructure, ReservedCIDRs: append(network.DefaultReservedCIDRs(), reserved...),
 			})
 		},
@@ -191,11 +191,11 @@ func (o *options) setup(ctx context.Context, mgr ctrl.Manager, infrastructure ne
 			if err := netbackend.AddIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
 				return err
 			}
-			return vpc.SetupWithManager(mgr, vpc.Config{
+			return vpc.SetupWithManager(ctx, mgr, vpc.Config{
 				Backend: netbackend.New(mgr.GetClient(), mgr.GetAPIReader()), ReservedCIDRs: append(reserved, infrastructure),
 			})
 		},
-		"ctr": func() error { return ctr.SetupWithManager(mgr, ctr.Config{}) },
+		"ctr": func() error { return ctr.SetupWithManager(ctx, mgr, ctr.Config{}) },
 	}
 	for _, s := range o.services {
 		if err := add[s](); err != nil {

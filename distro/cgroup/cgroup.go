@@ -246,6 +246,8 @@ func (t Tree) Remove(path string) error {
 // rmdir waits a little for processes that have ended but that the kernel still counts.
 func rmdir(dir string) error {
 	deadline := time.Now().Add(2 * time.Second)
+	again := time.NewTicker(10 * time.Millisecond)
+	defer again.Stop()
 	for {
 		err := unix.Rmdir(dir)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -254,7 +256,7 @@ func rmdir(dir string) error {
 		if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
 			return err
 		}
-		time.Sleep(10 * time.Millisecond)
+		<-again.C
 	}
 }
 

@@ -63,11 +63,11 @@ func (c Cloud) awaitParts(ctx context.Context, plan supervisor.Plan, progress Pr
 	for {
 		status, err = c.Client().Status(ctx, status.Generation, false)
 		switch {
-		case errors.Is(err, supervisor.ErrNotRunning) && time.Since(started) < 10*time.Second:
-			time.Sleep(20 * time.Millisecond) // it has just been started
-			continue
 		case ctx.Err() != nil:
 			return status, c.stuck(plan, status)
+		case errors.Is(err, supervisor.ErrNotRunning) && time.Since(started) < 10*time.Second:
+			_ = pause(ctx, 20*time.Millisecond) // it has just been started
+			continue
 		case err != nil:
 			return status, fmt.Errorf("the supervisor ended, see %s: %w", plan.Log("supervisor"), err)
 		}
@@ -124,13 +124,21 @@ func again(ctx context.Context, try func(context.Context) error) error {
 		if err == nil {
 			return nil
 		}
-		timer := time.NewTimer(100 * time.Millisecond)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if pause(ctx, 100*time.Millisecond) != nil {
 			return err
-		case <-timer.C:
 		}
+	}
+}
+
+// pause waits; it fails when the context ends first.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
 	}
 }
 

@@ -63,12 +63,12 @@ func Take(name string) (Cloud, error) {
 
 // Lost returns an instance that is not in the machine's list (its state was deleted by other means) while something of it
 // is still on the machine; ok is false when nothing is. The slot of a lost instance is not known, nor needed to remove it.
-func Lost(name string) (c Cloud, ok bool, err error) {
+func Lost(ctx context.Context, name string) (c Cloud, ok bool, err error) {
 	inst := instance.Instance{Name: name}
 	if name != instance.Default {
 		inst.Slot = unknownSlot
 	}
-	left, err := leftovers.Find(inst)
+	left, err := leftovers.Find(ctx, inst)
 	if err != nil || len(left) == 0 {
 		return c, false, err
 	}
@@ -142,7 +142,8 @@ func (c Cloud) readSettings() (settings, error) {
 	if err != nil {
 		return s, err
 	}
-	return s, json.Unmarshal(raw, &s)
+	err = json.Unmarshal(raw, &s)
+	return s, err
 }
 
 func (c Cloud) writeSettings(s settings) error {
@@ -226,7 +227,7 @@ func (c Cloud) down(ctx context.Context, progress Progress) error {
 		progress("the supervisor does not stop the parts (" + err.Error() + "); killing them")
 	}
 	progress("removing namespaces, links, mounts and control groups")
-	return leftovers.Remove(c.Instance)
+	return leftovers.Remove(ctx, c.Instance)
 }
 
 // Reset is Down and deletes the state: certificates, etcd's data, images, nodes' disks.

@@ -2,8 +2,10 @@ package cloud
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -62,7 +64,7 @@ func (c Cloud) Up(ctx context.Context, nodes int, progress Progress) (Summary, e
 			return Summary{}, err
 		}
 	}
-	options, plan, err := c.prepare(nodes, progress)
+	options, plan, err := c.prepare(ctx, nodes, progress)
 	if err != nil {
 		return Summary{}, err
 	}
@@ -79,7 +81,7 @@ func (c Cloud) Up(ctx context.Context, nodes int, progress Progress) (Summary, e
 	if err := c.await(ctx, options, plan, progress); err != nil {
 		return summary, err
 	}
-	summary.Warnings, err = underlay.Warnings(c.Instance)
+	summary.Warnings, err = underlay.Warnings(ctx, c.Instance)
 	return summary, err
 }
 
@@ -100,8 +102,12 @@ func (c Cloud) hand(ctx context.Context, plan supervisor.Plan) (unchanged bool, 
 func (c Cloud) revive(ctx context.Context, progress Progress) (bool, error) {
 	guard := c.Guard(slog.New(slog.NewTextHandler(io.Discard, nil)))
 	plan, err := supervisor.ReadPlan(guard.PlanFile)
-	if err != nil {
+	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
+	}
+	if err != nil {
+		progress("the instance's plan cannot be read (" + err.Error() + ")")
+		return false, nil //nolint:nilerr // the owner is told; what runs by it is cleaned up, and another is written
 	}
 	intact, err := c.intact(plan)
 	if err != nil || !intact {
@@ -116,7 +122,9 @@ func (c Cloud) revive(ctx context.Context, progress Progress) (bool, error) {
 		if time.Now().After(deadline) {
 			return false, nil
 		}
-		time.Sleep(50 * time.Millisecond)
+		if err := pause(ctx, 50*time.Millisecond); err != nil {
+			return false, err
+		}
 	}
 	return true, nil
 }
@@ -139,13 +147,13 @@ func (c Cloud) intact(plan supervisor.Plan) (bool, error) {
 
 // clearGround removes what an instance that died left, and checks that a new one can stand.
 func (c Cloud) clearGround(ctx context.Context, progress Progress) error {
-	left, err := leftovers.Find(c.Instance)
+	left, err := leftovers.Find(ctx, c.Instance)
 	if err != nil {
 		return err
 	}
 	if len(left) > 0 {
 		progress("cleaning up after an instance that died")
-		if err := leftovers.Remove(c.Instance); err != nil {
+		if err := leftovers.Remove(ctx, c.Instance); err != nil {
 			return err
 		}
 	}
@@ -170,7 +178,7 @@ func (c Cloud) clearGround(ctx context.Context, progress Progress) error {
 }
 
 // prepare makes everything that the parts stand on.
-func (c Cloud) prepare(count int, progress Progress) (parts.Options, supervisor.Plan, error) {
+func (c Cloud) prepare(ctx context.Context, count int, progress Progress) (parts.Options, supervisor.Plan, error) {
 	nodes := c.Instance.Nodes(count)
 	for _, dir := range []string{c.Instance.StateDir(), c.Instance.LogDir(), filepath.Join(c.Instance.StateDir(), "etcd")} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -198,7 +206,7 @@ func (c Cloud) prepare(count int, progress Progress) (parts.Options, supervisor.
 	if err := c.makeCgroups(nodes); err != nil {
 		return options, plan, err
 	}
-	if err := underlay.Ensure(c.Instance, nodes); err != nil {
+	if err := underlay.Ensure(ctx, c.Instance, nodes); err != nil {
 		return options, plan, err
 	}
 	for _, n := range nodes {

@@ -4,6 +4,7 @@ package commands
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -119,7 +120,7 @@ func downCommand() *cobra.Command {
 			if err := rootOnly(); err != nil {
 				return err
 			}
-			c, known, err := find(name)
+			c, known, err := find(cmd.Context(), name)
 			if err != nil {
 				return err
 			}
@@ -149,7 +150,7 @@ func resetCommand() *cobra.Command {
 			if err := rootOnly(); err != nil {
 				return err
 			}
-			c, known, err := find(name)
+			c, known, err := find(cmd.Context(), name)
 			if err != nil {
 				return err
 			}
@@ -192,13 +193,13 @@ func confirm(cmd *cobra.Command, question string) error {
 
 // find is cloud.Find for commands to which a cloud that does not exist is no error. One whose state was deleted by other
 // means while it ran still exists.
-func find(name string) (cloud.Cloud, bool, error) {
+func find(ctx context.Context, name string) (cloud.Cloud, bool, error) {
 	_, known, err := cloud.Registry().Find(name)
 	if err != nil {
 		return cloud.Cloud{}, false, err
 	}
 	if !known {
-		c, left, err := cloud.Lost(name)
+		c, left, err := cloud.Lost(ctx, name)
 		return c, left, err
 	}
 	c, err := cloud.Find(name)

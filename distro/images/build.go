@@ -32,7 +32,9 @@ type BuildOptions struct {
 	Packages string
 	// Refresh asks apt for newer packages. Without it an image of packages is built once.
 	Refresh bool
-	// Only builds these repositories (mni/busybox); all when empty.
+	// Set is the set of images to build: Cloud or Conformance.
+	Set string
+	// Only builds these repositories (mni/busybox) of the set; all when empty.
 	Only []string
 }
 
@@ -48,7 +50,11 @@ type Built struct {
 // Build makes the cloud's images as an OCI layout. Images whose inputs did not change stay as they are; what no image needs
 // any more is removed. Builds into the same directory wait for each other.
 func Build(ctx context.Context, options BuildOptions, report func(Built)) error {
-	return build(ctx, options, selected(options.Only), report)
+	chosen := selected(options.Set, options.Only)
+	if len(chosen) == 0 {
+		return fmt.Errorf("images: no image is called %v in the set %q", options.Only, options.Set)
+	}
+	return build(ctx, options, chosen, report)
 }
 
 func build(ctx context.Context, options BuildOptions, recipes []recipe, report func(Built)) error {
@@ -78,11 +84,10 @@ func build(ctx context.Context, options BuildOptions, recipes []recipe, report f
 	return nil
 }
 
-func selected(only []string) []recipe {
-	if len(only) == 0 {
-		return recipes
-	}
-	return slices.DeleteFunc(slices.Clone(recipes), func(r recipe) bool { return !slices.Contains(only, r.Repository) })
+func selected(set string, only []string) []recipe {
+	return slices.DeleteFunc(slices.Clone(recipes), func(r recipe) bool {
+		return r.Set != set || len(only) > 0 && !slices.Contains(only, r.Repository)
+	})
 }
 
 type builder struct {

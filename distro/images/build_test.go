@@ -153,7 +153,7 @@ func TestAProgramThatIsNoGoProgramHasNoVersion(t *testing.T) {
 
 func TestEveryRecipeHasWhatAnImageNeeds(t *testing.T) {
 	for _, r := range recipes {
-		require.Regexp(t, `^mni/[a-z]+$`, r.Repository)
+		require.Regexp(t, map[string]string{Cloud: `^mni/[a-z]+$`, Conformance: `^e2e/[a-z-]+$`}[r.Set], r.Repository)
 		require.True(t, (r.Tag == "") != (r.VersionOf == ""), "%s: a tag, or a module whose version it is", r.Repository)
 		require.NotEmpty(t, r.User, r.Repository)
 		require.NotEmpty(t, r.Title, r.Repository)

@@ -228,6 +228,7 @@ func buildCommand() *cobra.Command {
 	flags.StringVar(&options.Programs, "programs", "", "directory of the programs pause, whoami and mni-coredns (default: where mni is)")
 	flags.StringVar(&options.Packages, "packages", "", "directory in which Debian packages are kept (default: packages beside --out)")
 	flags.BoolVar(&options.Refresh, "refresh", false, "look for newer Debian packages")
+	flags.StringVar(&options.Set, "set", Cloud, "the set of images: none for the cloud's own, or "+Conformance)
 	flags.StringSliceVar(&options.Only, "only", nil, "only these repositories, such as mni/busybox")
 	return command
 }

@@ -23,6 +23,8 @@ const (
 type recipe struct {
 	// Repository, and Tag if it does not come from VersionOf.
 	Repository, Tag string
+	// Set is what the image belongs to: Cloud, or what is built only on request.
+	Set string `json:",omitempty"`
 	// Title and Description are for people.
 	Title, Description string
 	// Program is a file in the programs' directory; it becomes /Program.
@@ -35,13 +37,24 @@ type recipe struct {
 	Applets bool
 	// Roots makes the bundle of certificate authorities from ca-certificates.
 	Roots bool
+	// Directories are empty ones that everybody may write to.
+	Directories []string `json:",omitempty"`
 
 	User       string
 	Entrypoint []string
 	Cmd        []string
 }
 
-// recipes are the cloud's images.
+// Sets of images.
+const (
+	// Cloud is what every cloud has in its registry.
+	Cloud = ""
+	// Conformance is what Kubernetes' own end-to-end tests of the network run (test/conformance). Names and tags are those
+	// that the tests ask for (k8s.io/kubernetes/test/utils/image).
+	Conformance = "conformance"
+)
+
+// recipes are the images, all sets.
 var recipes = []recipe{
 	{
 		Repository: "mni/pause", Tag: "1", Title: "pause", Description: "Holds the namespaces of a Pod",
@@ -65,6 +78,23 @@ var recipes = []recipe{
 		Repository: "mni/curl", Tag: DefaultTag, Title: "curl", Description: "HTTP client, and a shell",
 		Packages: []string{"busybox", "ca-certificates", "curl"}, Applets: true, Roots: true, User: nonroot,
 		Entrypoint: []string{"/usr/bin/curl"}, Cmd: []string{"--help"},
+	},
+	{
+		Repository: "e2e/agnhost", Tag: "2.63.0", Set: Conformance, Title: "agnhost", Description: "Servers and clients of Kubernetes' tests",
+		Program: "agnhost", Packages: []string{"bash", "bind9-dnsutils", "busybox", "curl", "iproute2", "netcat-openbsd"}, Applets: true,
+		Directories: []string{"uploads"}, User: "0:0", Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"},
+	},
+	{
+		Repository: "e2e/glibc-dns-testing", Tag: "2.0.0", Set: Conformance, Title: "glibc-dns-testing", Description: "Resolves names through glibc",
+		Packages: []string{"bind9-dnsutils", "busybox", "libc-bin"}, Applets: true, User: "0:0", Cmd: []string{"sh"},
+	},
+	{
+		Repository: "e2e/busybox", Tag: "1.37.0-1", Set: Conformance, Title: "BusyBox", Description: "Shell and small tools",
+		Packages: []string{"busybox"}, Applets: true, User: "0:0", Cmd: []string{"sh"},
+	},
+	{
+		Repository: "e2e/pause", Tag: "3.10.2", Set: Conformance, Title: "pause", Description: "Does nothing",
+		Program: "pause", User: "65535:65535", Entrypoint: []string{"/pause"},
 	},
 }
 
@@ -113,6 +143,9 @@ func (r recipe) content(ctx context.Context, program []byte, cache packages, wan
 	}
 	if r.Program != "" {
 		content.file(r.Program, 0o755, program)
+	}
+	for _, directory := range r.Directories {
+		content.dir(directory, 0o1777)
 	}
 	content.mergeUsr()
 	base(content)

@@ -150,7 +150,7 @@ func lock(path string, how int) (func(), error) {
 	}
 	for {
 		err = unix.Flock(int(f.Fd()), how)
-		if err != unix.EINTR {
+		if !errors.Is(err, unix.EINTR) {
 			break
 		}
 	}

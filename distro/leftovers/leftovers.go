@@ -3,6 +3,7 @@
 package leftovers
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -34,7 +35,7 @@ type Leftover struct {
 func (l Leftover) String() string { return l.Kind + " " + l.What }
 
 // Find lists everything of the instance that is on the machine, except its state.
-func Find(inst instance.Instance) ([]Leftover, error) {
+func Find(ctx context.Context, inst instance.Instance) ([]Leftover, error) {
 	var found []Leftover
 	var errs []error
 	add := func(kind string, what []string, err error) {
@@ -59,7 +60,7 @@ func Find(inst instance.Instance) ([]Leftover, error) {
 	add("link", names, err)
 	routes, err := underlay.Routes(inst)
 	add("route", routes, err)
-	tables, err := underlay.Tables(inst)
+	tables, err := underlay.Tables(ctx, inst)
 	add("table", tables, err)
 	mounts, err := node.Mounts(inst)
 	add("mount", mounts, err)
@@ -155,18 +156,18 @@ func describe(pid int) string {
 
 // Remove removes everything of the instance from the machine, except its state, and says what could not be removed.
 // The caller holds the instance's lock.
-func Remove(inst instance.Instance) error {
+func Remove(ctx context.Context, inst instance.Instance) error {
 	tree, err := cgroup.Detect()
 	if err != nil {
 		return err
 	}
-	if err := kill(inst); err != nil {
+	if err := kill(ctx, inst); err != nil {
 		return err
 	}
 	err = errors.Join(
 		unpin(inst.PinDir()),
 		node.Unmount(inst),
-		underlay.Remove(inst),
+		underlay.Remove(ctx, inst),
 		tree.Remove(inst.Cgroup()),
 	)
 	tree.RemoveIfEmpty(filepath.Dir(inst.Cgroup()))
@@ -176,7 +177,7 @@ func Remove(inst instance.Instance) error {
 	if err != nil {
 		return err
 	}
-	left, err := Find(inst)
+	left, err := Find(ctx, inst)
 	if err != nil {
 		return err
 	}
@@ -191,8 +192,10 @@ func Remove(inst instance.Instance) error {
 }
 
 // kill ends all processes of the instance, those that start others first, until none is left.
-func kill(inst instance.Instance) error {
+func kill(ctx context.Context, inst instance.Instance) error {
 	deadline := time.Now().Add(15 * time.Second)
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
 	for {
 		pids, err := Processes(inst)
 		if err != nil || len(pids) == 0 {
@@ -206,7 +209,11 @@ func kill(inst instance.Instance) error {
 			return fmt.Errorf("processes do not end, not even when killed (a disk or mount that does not answer?): %s", strings.Join(names, ", "))
 		}
 		supervisor.KillGuardsFirst(pids)
-		time.Sleep(20 * time.Millisecond)
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package leftovers
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/netip"
@@ -21,7 +22,6 @@ import (
 	"github.com/mnicloud/mnicloud/distro/underlay"
 )
 
-
 // ground makes what an instance's parts stand on, and takes it away when the test ends.
 func ground(t *testing.T, name string, slot, nodes int) instance.Instance {
 	t.Helper()
@@ -29,13 +29,13 @@ func ground(t *testing.T, name string, slot, nodes int) instance.Instance {
 	tree, err := cgroup.Detect()
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		require.NoError(t, Remove(inst))
+		require.NoError(t, Remove(context.WithoutCancel(t.Context()), inst))
 		require.NoError(t, os.RemoveAll(inst.StateDir()))
 	})
 	require.NoError(t, node.MountRunDir(inst))
 	require.NoError(t, tree.Make(inst.Cgroup()+"/system"))
 	all := inst.Nodes(nodes)
-	require.NoError(t, underlay.Ensure(inst, all))
+	require.NoError(t, underlay.Ensure(t.Context(), inst, all))
 	for _, n := range all {
 		require.NoError(t, tree.Make(n.PodCgroup()))
 		require.NoError(t, node.Ensure(n, t.TempDir(), []byte("nameserver 192.0.2.53\n")))
@@ -56,7 +56,7 @@ func run(t *testing.T, place spawn.Place, command ...string) string {
 
 func kinds(t *testing.T, inst instance.Instance) []string {
 	t.Helper()
-	left, err := Find(inst)
+	left, err := Find(t.Context(), inst)
 	require.NoError(t, err)
 	var all []string
 	for _, l := range left {
@@ -87,12 +87,12 @@ func TestEverythingOfAnInstanceIsFoundAndRemoved(t *testing.T) {
 	require.Equal(t, []int{part.Process.Pid}, pids)
 	before := kinds(t, other)
 
-	require.NoError(t, Remove(inst))
+	require.NoError(t, Remove(t.Context(), inst))
 	<-done
 	require.Empty(t, kinds(t, inst))
 	require.Equal(t, before, kinds(t, other), "another instance is left alone")
 	require.DirExists(t, inst.StateDir(), "the state stays")
-	require.NoError(t, Remove(inst), "there is nothing to remove a second time")
+	require.NoError(t, Remove(t.Context(), inst), "there is nothing to remove a second time")
 }
 
 func TestANodeHasItsOwnRunVarAndSysAndTheMachineSeesNothingOfIt(t *testing.T) {
@@ -147,8 +147,11 @@ func TestEachNodeReachesTheMachineAndTheOthersOverTheUnderlay(t *testing.T) {
 				}
 				defer func() { _ = conn.Close() }()
 				var said string
-				if _, err := fmt.Fscan(conn, &said); err != nil || said != server.String() {
-					return fmt.Errorf("%s answers %q (%v)", server, said, err)
+				if _, err := fmt.Fscan(conn, &said); err != nil {
+					return fmt.Errorf("%s: %w", server, err)
+				}
+				if said != server.String() {
+					return fmt.Errorf("%s answers %q", server, said)
 				}
 				return nil
 			}), "from %s to %s", client, server)
@@ -170,7 +173,7 @@ func TestMakingTheGroundAgainChangesNothing(t *testing.T) {
 	}
 	before := identity()
 	require.NoError(t, node.MountRunDir(inst))
-	require.NoError(t, underlay.Ensure(inst, inst.Nodes(2)))
+	require.NoError(t, underlay.Ensure(t.Context(), inst, inst.Nodes(2)))
 	require.NoError(t, node.Ensure(n, t.TempDir(), nil))
 	require.Equal(t, before, identity())
 	require.Equal(t, "eth0\nlo", run(t, spawn.Place{Netns: underlay.NetnsPath(inst.Nodes(2)[1].Netns())}, "ls", "/proc/sys/net/ipv4/neigh", "-I", "default"),

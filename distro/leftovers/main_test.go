@@ -17,15 +17,17 @@ const isolated = "MNI_TEST_LEFTOVERS_ISOLATED"
 
 // TestMain runs the tests in a network and a mount namespace of their own, where /run and /var/lib are empty. The machine's
 // control groups stay visible, as the tests are about them too. It takes root's rights.
-func TestMain(m *testing.M) {
+func TestMain(m *testing.M) { os.Exit(testMain(m)) }
+
+func testMain(m *testing.M) int {
 	if os.Getenv(isolated) == "" {
-		os.Exit(child())
+		return child()
 	}
 	if err := prepare(); err != nil {
 		fmt.Fprintln(os.Stderr, "isolate the tests:", err)
-		os.Exit(1)
+		return 1
 	}
-	os.Exit(m.Run())
+	return m.Run()
 }
 
 func child() int {

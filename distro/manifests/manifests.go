@@ -34,8 +34,8 @@ const FieldOwner = "mnicloud.jp/installer"
 //go:embed *.yaml
 var files embed.FS
 
-// definitions are the rooms' CustomResourceDefinitions and admission policies.
-var definitions = []fs.FS{network.CRDs, vpc.CRDs, ctr.CRDs, network.Policies}
+// generated are the rooms' CustomResourceDefinitions, admission policies, and the roles of their programs.
+var generated = []fs.FS{network.CRDs, network.Policies, network.Roles, vpc.CRDs, vpc.Roles, ctr.CRDs, ctr.Roles}
 
 // Values are what differs between instances.
 type Values struct {
@@ -148,7 +148,7 @@ func established(ctx context.Context, c client.WithWatch, names []string) error 
 // Objects renders everything that is installed, in the order in which it is.
 func Objects(values Values) ([]*unstructured.Unstructured, error) {
 	var all []*unstructured.Unstructured
-	for _, room := range definitions {
+	for _, room := range generated {
 		err := fs.WalkDir(room, ".", func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() {
 				return err

@@ -1,10 +1,13 @@
 package manifests_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -47,6 +50,35 @@ func TestNamesOutsideAreAskedOnlyWhereThereIsAResolver(t *testing.T) {
 	without.Forward = false
 	require.NotContains(t, corefile(without), "forward")
 	require.Contains(t, corefile(without), "kubernetes cluster.local")
+}
+
+func TestMniCloudAndMniNetdHaveTheGeneratedRolesAndNoOthers(t *testing.T) {
+	objects, err := manifests.Objects(values)
+	require.NoError(t, err)
+	roles, bound := map[string]bool{}, map[string][]string{}
+	for _, o := range objects {
+		switch o.GetKind() {
+		case "ClusterRole":
+			roles[o.GetName()] = true
+			var role rbacv1.ClusterRole
+			require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &role))
+			for _, rule := range role.Rules {
+				all := slices.Concat(rule.APIGroups, rule.Resources, rule.Verbs)
+				require.NotContains(t, all, "*", role.Name)
+			}
+		case "ClusterRoleBinding":
+			var binding rbacv1.ClusterRoleBinding
+			require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &binding))
+			for _, subject := range binding.Subjects {
+				bound[subject.Name] = append(bound[subject.Name], binding.RoleRef.Name)
+			}
+		}
+	}
+	require.ElementsMatch(t, []string{"mni-network-controller", "mni-vpc-controller", "mni-ctr-controller"}, bound["system:mni:cloud"])
+	require.Equal(t, []string{"mni-netd"}, bound["system:mni:netd"])
+	for _, role := range slices.Concat(bound["system:mni:cloud"], bound["system:mni:netd"]) {
+		require.True(t, roles[role], "%s is not installed", role)
+	}
 }
 
 func TestInstallingTwiceChangesNothing(t *testing.T) {

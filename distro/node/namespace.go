@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -62,12 +61,11 @@ func Ensure(n instance.Node, binDir string, resolver []byte) error {
 		err error
 	}
 	made, pinned := make(chan result), make(chan struct{})
-	go func() {
-		runtime.LockOSThread() // and never unlock: the thread ends with the goroutine
+	go spawn.OnThread(func() {
 		err := build(n, binDir)
 		made <- result{unix.Gettid(), err}
 		<-pinned
-	}()
+	})
 	defer close(pinned)
 	got := <-made
 	if got.err != nil {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,6 +20,22 @@ func TestEveryPackageIsNamedOnceAndSaysWhatItIsFor(t *testing.T) {
 		require.Greater(t, len(p.Reason), 20, "%s says in a sentence what it is for", p.Name)
 		require.False(t, seen[p.Name], "%s is listed twice", p.Name)
 		seen[p.Name] = true
+	}
+}
+
+func TestTheDocumentsNameEveryPackageThatIsInstalledOnAMachine(t *testing.T) {
+	for _, page := range []string{"machine.md", "ja/machine.md"} {
+		text, err := os.ReadFile(filepath.Join("..", "..", "docs", page))
+		require.NoError(t, err)
+		var documented []string
+		for line := range strings.Lines(string(text)) {
+			if cells := strings.Split(line, "|"); len(cells) == 4 {
+				documented = append(documented, strings.FieldsFunc(cells[1], func(r rune) bool { return strings.ContainsRune(" ,、", r) })...)
+			}
+		}
+		for _, p := range Runtime() {
+			require.Contains(t, documented, p.Name, "docs/%s says in its table of packages what %s is for", page, p.Name)
+		}
 	}
 }
 

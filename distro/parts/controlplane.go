@@ -125,6 +125,8 @@ func (o Options) controllerManager() spec {
 		"--client-ca-file="+store.CertFile(pki.Cluster), "--requestheader-client-ca-file="+store.CertFile(pki.FrontProxy),
 		"--requestheader-allowed-names=front-proxy-client",
 		"--root-ca-file="+store.CertFile(pki.Cluster), "--service-account-private-key-file="+store.ServiceAccountKeyFile(),
+		// A lost node's workloads run elsewhere within a minute: see docs/design/nodes.md.
+		"--node-monitor-period=2s", "--node-monitor-grace-period=20s",
 		"--use-service-account-credentials=true", "--allocate-node-cidrs=false", "--profiling=false",
 		"--controllers=*,-node-ipam-controller,-node-route-controller,-certificatesigningrequest-signing-controller,"+
 			"-certificatesigningrequest-approving-controller,-certificatesigningrequest-cleaner-controller",

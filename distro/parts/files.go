@@ -152,6 +152,7 @@ seccompDefault: true
 serializeImagePulls: false
 nodeStatusUpdateFrequency: 2s
 nodeStatusReportFrequency: 5m
+nodeLeaseDurationSeconds: 16
 makeIPTablesUtilChains: false
 enableDebuggingHandlers: true
 volumePluginDir: /var/lib/kubelet/volumeplugins

@@ -231,7 +231,8 @@ func readPair(certFile, keyFile string) (*x509.Certificate, crypto.Signer, error
 	if err == nil {
 		var keyPEM []byte
 		if keyPEM, err = os.ReadFile(keyFile); err == nil {
-			return parsePair(certPEM, keyPEM)
+			cert, key, _ := parsePair(certPEM, keyPEM)
+			return cert, key, nil
 		}
 	}
 	if errors.Is(err, fs.ErrNotExist) {
@@ -240,25 +241,26 @@ func readPair(certFile, keyFile string) (*x509.Certificate, crypto.Signer, error
 	return nil, nil, err
 }
 
-func parsePair(certPEM, keyPEM []byte) (*x509.Certificate, crypto.Signer, error) {
+// parsePair reads a pair; ok is false when it is none.
+func parsePair(certPEM, keyPEM []byte) (cert *x509.Certificate, key crypto.Signer, ok bool) {
 	certBlock, _ := pem.Decode(certPEM)
 	keyBlock, _ := pem.Decode(keyPEM)
 	if certBlock == nil || keyBlock == nil {
-		return nil, nil, nil
+		return nil, nil, false
 	}
 	cert, err := x509.ParseCertificate(certBlock.Bytes)
 	if err != nil {
-		return nil, nil, nil
+		return nil, nil, false
 	}
-	key, err := x509.ParsePKCS8PrivateKey(keyBlock.Bytes)
+	parsed, err := x509.ParsePKCS8PrivateKey(keyBlock.Bytes)
 	if err != nil {
-		return nil, nil, nil
+		return nil, nil, false
 	}
-	ec, ok := key.(*ecdsa.PrivateKey)
+	ec, ok := parsed.(*ecdsa.PrivateKey)
 	if !ok || !ec.PublicKey.Equal(cert.PublicKey) {
-		return nil, nil, nil
+		return nil, nil, false
 	}
-	return cert, ec, nil
+	return cert, ec, true
 }
 
 func writePair(certFile, keyFile string, cert *x509.Certificate, key crypto.Signer) error {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 
@@ -16,6 +15,8 @@ import (
 	"github.com/google/nftables/expr"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/mnicloud/mnicloud/distro/spawn"
 )
 
 // Debian's own kernel (linux-image-amd64, 6.1) has everything; other kernels are told what they lack.
@@ -190,7 +191,7 @@ func lackingControllers(have []string) error {
 // namespaces, ends afterwards.
 func inNamespace(flags int, do func() error) error {
 	result := make(chan error, 1)
-	go onThread(func() {
+	go spawn.OnThread(func() {
 		result <- func() error {
 			if err := unix.Unshare(flags | unix.CLONE_FS); err != nil {
 				return fmt.Errorf("make a namespace: %w", err)
@@ -204,22 +205,4 @@ func inNamespace(flags int, do func() error) error {
 		}()
 	})
 	return <-result
-}
-
-// onThread runs do on a thread that ends with it: its goroutine never unlocks it. The process' first thread cannot end, and
-// /proc/self speaks of its namespaces, so it is only held while another one does the work.
-func onThread(do func()) {
-	runtime.LockOSThread()
-	if unix.Gettid() != unix.Getpid() {
-		do()
-		return
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread()
-		do()
-	}()
-	<-done
-	runtime.UnlockOSThread()
 }

@@ -55,20 +55,19 @@ func addUserCommand(state func() (State, error)) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			password, made := "", false
+			var password string
 			switch {
 			case fromStdin:
 				password, err = readLine(cmd.InOrStdin())
 			case isTerminal(cmd.InOrStdin()):
 				password, err = askPassword(cmd.ErrOrStderr())
-			default:
-				password, made = rand.Text(), true
 			}
 			if err != nil {
 				return err
 			}
-			if password == "" {
-				password, made = rand.Text(), true
+			made := password == ""
+			if made {
+				password = rand.Text()
 			}
 			if err := s.AddUser(args[0], password); err != nil {
 				return err

@@ -26,10 +26,7 @@ type Place struct {
 // Start starts the command in the place, in a session of its own.
 func Start(place Place, cmd *exec.Cmd) error {
 	started := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // and never unlock: the thread ends with the goroutine
-		started <- start(place, cmd)
-	}()
+	go OnThread(func() { started <- start(place, cmd) })
 	return <-started
 }
 
@@ -102,13 +99,30 @@ func enter(place Place) error {
 // Run runs a function on a thread in the place's namespaces (its control group is not entered).
 func Run(place Place, do func() error) error {
 	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // and never unlock
+	go OnThread(func() {
 		if err := enter(place); err != nil {
 			done <- err
 			return
 		}
 		done <- do()
-	}()
+	})
 	return <-done
+}
+
+// OnThread, as a goroutine of its own, runs do on a thread that ends with it: it is never unlocked. The process' first thread
+// cannot end, and /proc/PID speaks of its namespaces, so it is only held while another one does the work.
+func OnThread(do func()) {
+	runtime.LockOSThread()
+	if unix.Gettid() != unix.Getpid() {
+		do()
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		do()
+	}()
+	<-done
+	runtime.UnlockOSThread()
 }

@@ -52,6 +52,11 @@ func lockFile(runDir string, role Role) string { return filepath.Join(runDir, st
 // stopFile, while it exists, tells the keeper that the supervisor ended because it was told to.
 func stopFile(runDir string) string { return filepath.Join(runDir, "stopping") }
 
+func isStopping(runDir string) bool {
+	_, err := os.Stat(stopFile(runDir))
+	return err == nil
+}
+
 // Running says whether some process holds the role.
 func Running(runDir string, role Role) bool {
 	if _, err := os.Stat(runDir); err != nil {
@@ -74,7 +79,7 @@ func (g Guard) Start(plan Plan, role Role) error {
 		return err
 	}
 	defer func() { _ = log.Close() }()
-	cmd := exec.Command(g.Command[0], append(g.Command[1:len(g.Command):len(g.Command)], string(role))...)
+	cmd := exec.Command(g.Command[0], append(g.Command[1:len(g.Command):len(g.Command)], string(role))...) //nolint:noctx // it outlives the caller
 	cmd.Env = []string{
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "GOMEMLIMIT=64MiB", "GOGC=50",
 		EnvInstance + "=" + plan.Instance, envPart + "=" + string(role),
@@ -115,7 +120,7 @@ func (g Guard) Main(ctx context.Context, role Role) error {
 	if err != nil {
 		return err
 	}
-	if err := s.Apply(plan); err != nil {
+	if err := s.Apply(ctx, plan); err != nil {
 		return err
 	}
 	go func() {
@@ -175,15 +180,15 @@ func (g Guard) guard(ctx context.Context, plan Plan, role Role) error {
 	backOff := firstBackOff
 	for ctx.Err() == nil {
 		unlock, err := instance.Lock(lockFile(plan.RunDir, role)) // blocks while there is one
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // the run folder is gone
+		}
 		if err != nil {
-			if errors.Is(err, fs.ErrNotExist) {
-				return nil // the run folder is gone
-			}
 			return err
 		}
 		unlock()
-		if _, err := os.Stat(stopFile(plan.RunDir)); err == nil || ctx.Err() != nil {
-			return nil
+		if isStopping(plan.RunDir) || ctx.Err() != nil {
+			return nil //nolint:nilerr // told to end, it ends well
 		}
 		g.Log.Warn("starting the other guard", "role", role)
 		started := time.Now()

@@ -47,7 +47,7 @@ func startProcess(plan Plan, part Part) (*process, error) {
 		return nil, err
 	}
 	defer func() { _ = log.Close() }()
-	cmd := exec.Command(part.Command[0], part.Command[1:]...)
+	cmd := exec.Command(part.Command[0], part.Command[1:]...) //nolint:noctx // stop ends it, and it outlives its supervisor
 	cmd.Env = slices.Concat([]string{
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root",
 		EnvInstance + "=" + plan.Instance, envPart + "=" + part.Name, envRevision + "=" + part.digest(),

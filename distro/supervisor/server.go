@@ -34,11 +34,11 @@ func (s *Supervisor) serve(ctx context.Context, listener net.Listener, stopping 
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		if err := s.Apply(plan); err != nil {
+		if err := s.Apply(r.Context(), plan); err != nil {
 			http.Error(w, err.Error(), http.StatusConflict)
 		}
 	})
-	mux.HandleFunc("POST /stop", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("POST /stop", func(_ http.ResponseWriter, _ *http.Request) {
 		stopping()
 		s.Stop()
 		cancel() // the server ends after this answer
@@ -46,7 +46,7 @@ func (s *Supervisor) serve(ctx context.Context, listener net.Listener, stopping 
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	go func() {
 		<-ctx.Done()
-		limited, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 		defer cancel()
 		_ = server.Shutdown(limited)
 	}()
@@ -92,7 +92,8 @@ func (c *Client) Status(ctx context.Context, above uint64, probe bool) (Status, 
 	if err != nil {
 		return status, err
 	}
-	return status, json.Unmarshal(body, &status)
+	err = json.Unmarshal(body, &status)
+	return status, err
 }
 
 // Apply hands over a plan.

@@ -51,8 +51,7 @@ func (s Status) Ready() bool {
 
 // Supervisor runs a plan.
 type Supervisor struct {
-	log  *slog.Logger
-	root context.Context
+	log *slog.Logger
 
 	applying sync.Mutex // one plan or stop at a time
 
@@ -69,14 +68,15 @@ type Supervisor struct {
 // New makes a supervisor with nothing to do.
 func New(log *slog.Logger) *Supervisor {
 	return &Supervisor{
-		log: log, root: context.Background(), units: map[string]*unit{}, status: map[string]PartStatus{},
+		log: log, units: map[string]*unit{}, status: map[string]PartStatus{},
 		restarts: map[string]int{}, changed: make(chan struct{}),
 	}
 }
 
 // Apply makes the plan the one that runs: takes over what runs already, starts what is missing, stops what is no longer
-// in it and restarts what changed. It does not wait for readiness.
-func (s *Supervisor) Apply(plan Plan) error {
+// in it and restarts what changed. It does not wait for readiness. The parts outlive the context: only Stop or another plan
+// ends them.
+func (s *Supervisor) Apply(ctx context.Context, plan Plan) error {
 	if err := plan.Validate(); err != nil {
 		return err
 	}
@@ -121,10 +121,10 @@ func (s *Supervisor) Apply(plan Plan) error {
 		for _, name := range u.part.After {
 			before = append(before, s.units[name])
 		}
-		ctx, cancel := context.WithCancel(s.root)
+		running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		u.cancel = cancel
 		s.status[u.part.Name] = PartStatus{Name: u.part.Name, State: Waiting}
-		go s.run(ctx, u, before)
+		go s.run(running, u, before)
 	}
 	s.bump()
 	return nil

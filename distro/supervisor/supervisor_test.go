@@ -16,15 +16,17 @@ import (
 )
 
 // The test binary is its own guard process: `supervisor.test guard PLANFILE ROLE`.
-func TestMain(m *testing.M) {
-	if len(os.Args) == 4 && os.Args[1] == "guard" {
-		if err := testGuard(os.Args[2]).Main(context.Background(), Role(os.Args[3])); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
+func TestMain(m *testing.M) { os.Exit(testMain(m)) }
+
+func testMain(m *testing.M) int {
+	if len(os.Args) != 4 || os.Args[1] != "guard" {
+		return m.Run()
 	}
-	os.Exit(m.Run())
+	if err := testGuard(os.Args[2]).Main(context.Background(), Role(os.Args[3])); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
 }
 
 func testGuard(planFile string) Guard {
@@ -37,7 +39,7 @@ func testGuard(planFile string) Guard {
 // newPlan is a plan in folders of the test's own, whose processes are gone when the test ends.
 func newPlan(t *testing.T, parts ...Part) Plan {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "mni-supervisor") // short: a socket's path is limited
+	dir, err := os.MkdirTemp("", "mni-supervisor") //nolint:usetesting // short: a socket's path is limited
 	require.NoError(t, err)
 	plan := Plan{Instance: filepath.Base(dir), LogDir: filepath.Join(dir, "logs"), RunDir: filepath.Join(dir, "run"), Parts: parts}
 	require.NoError(t, os.MkdirAll(plan.RunDir, 0o700))
@@ -75,7 +77,7 @@ func script(name, text string, after ...string) Part {
 func newSupervisor(t *testing.T, plan Plan) *Supervisor {
 	t.Helper()
 	s := New(slog.New(slog.DiscardHandler))
-	require.NoError(t, s.Apply(plan))
+	require.NoError(t, s.Apply(t.Context(), plan))
 	t.Cleanup(s.Stop)
 	return s
 }
@@ -179,7 +181,7 @@ func TestANewPlanRestartsOnlyWhatChanged(t *testing.T) {
 	changed := sleeper("changed")
 	changed.Revision = "2"
 	plan.Parts = []Part{sleeper("same"), changed, sleeper("added")}
-	require.NoError(t, s.Apply(plan))
+	require.NoError(t, s.Apply(t.Context(), plan))
 	after := until(t, s.get, Status.Ready)
 	require.Len(t, after.Parts, 3)
 	require.Equal(t, part(before, "same").PID, part(after, "same").PID)
@@ -193,7 +195,7 @@ func TestTheSamePlanChangesNothing(t *testing.T) {
 	plan := newPlan(t, sleeper("a"))
 	s := newSupervisor(t, plan)
 	before := until(t, s.get, Status.Ready)
-	require.NoError(t, s.Apply(plan))
+	require.NoError(t, s.Apply(t.Context(), plan))
 	require.Equal(t, part(before, "a").PID, part(s.Status(t.Context(), 0, false), "a").PID)
 }
 

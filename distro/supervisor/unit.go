@@ -178,6 +178,8 @@ func (s *Supervisor) sweep(u *unit) {
 // KillGroup ends all processes in a control group: politely, and after the grace by force. It returns when none is left.
 func KillGroup(tree cgroup.Tree, path string, grace time.Duration) error {
 	deadline := time.Now().Add(grace)
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
 	asked := map[int]bool{}
 	for {
 		pids, err := tree.Processes(path)
@@ -205,7 +207,7 @@ func KillGroup(tree cgroup.Tree, path string, grace time.Duration) error {
 		if time.Now().After(deadline.Add(10 * time.Second)) {
 			return errStillRunning(pids)
 		}
-		time.Sleep(20 * time.Millisecond)
+		<-again.C
 	}
 }
 

@@ -2,6 +2,7 @@ package underlay
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os/exec"
@@ -37,11 +38,13 @@ table inet %[1]s {
 `, inst.Table(), own, strings.Join(ranges, ", "), a.Underlay)
 }
 
-func ensureFirewall(inst instance.Instance) error { return nft(ruleset(inst)) }
+func ensureFirewall(ctx context.Context, inst instance.Instance) error {
+	return nft(ctx, ruleset(inst))
+}
 
 // Tables are the nftables tables on the machine that are the instance's or its network daemon's, as FAMILY NAME.
-func Tables(inst instance.Instance) ([]string, error) {
-	out, err := exec.Command("nft", "list", "tables").Output()
+func Tables(ctx context.Context, inst instance.Instance) ([]string, error) {
+	out, err := exec.CommandContext(ctx, "nft", "list", "tables").Output()
 	if err != nil {
 		return nil, fmt.Errorf("list nftables tables: %w", err)
 	}
@@ -55,8 +58,8 @@ func Tables(inst instance.Instance) ([]string, error) {
 	return ours, nil
 }
 
-func removeFirewall(inst instance.Instance) error {
-	tables, err := Tables(inst)
+func removeFirewall(ctx context.Context, inst instance.Instance) error {
+	tables, err := Tables(ctx, inst)
 	if err != nil {
 		return err
 	}
@@ -64,7 +67,7 @@ func removeFirewall(inst instance.Instance) error {
 	for _, table := range tables {
 		fmt.Fprintf(&script, "delete table %s\n", table)
 	}
-	return nft(script.String())
+	return nft(ctx, script.String())
 }
 
 // chains is the part of `nft -j list chains` that Warnings reads.
@@ -75,8 +78,8 @@ type chains struct {
 }
 
 // Warnings say what other firewalls on the machine do to the nodes' packets.
-func Warnings(inst instance.Instance) ([]string, error) {
-	out, err := exec.Command("nft", "-j", "list", "chains").Output()
+func Warnings(ctx context.Context, inst instance.Instance) ([]string, error) {
+	out, err := exec.CommandContext(ctx, "nft", "-j", "list", "chains").Output()
 	if err != nil {
 		return nil, fmt.Errorf("list nftables chains: %w", err)
 	}
@@ -101,8 +104,8 @@ func warnings(inst instance.Instance, list []byte) ([]string, error) {
 	return found, nil
 }
 
-func nft(script string) error {
-	cmd := exec.Command("nft", "-f", "-")
+func nft(ctx context.Context, script string) error {
+	cmd := exec.CommandContext(ctx, "nft", "-f", "-")
 	cmd.Stdin = strings.NewReader(script)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

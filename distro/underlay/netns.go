@@ -6,10 +6,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/mnicloud/mnicloud/distro/spawn"
 )
 
 // NetnsRoot is where `ip netns` and we pin network namespaces by name.
@@ -37,8 +38,7 @@ func ensureNetns(name string) error {
 		return fmt.Errorf("make the file for network namespace %s: %w", name, err)
 	}
 	made := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // and never unlock: the thread stays in the new namespace and ends
+	go spawn.OnThread(func() {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			made <- fmt.Errorf("make network namespace %s: %w", name, err)
 			return
@@ -49,7 +49,7 @@ func ensureNetns(name string) error {
 			return
 		}
 		made <- nil
-	}()
+	})
 	return <-made
 }
 

@@ -1,6 +1,7 @@
 package underlay
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -25,7 +26,7 @@ const (
 )
 
 // Ensure makes the underlay of the instance with these nodes. What is there already stays as it is.
-func Ensure(inst instance.Instance, nodes []instance.Node) error {
+func Ensure(ctx context.Context, inst instance.Instance, nodes []instance.Node) error {
 	plan := inst.Addresses()
 	if err := ensureNetns(inst.SwitchNetns()); err != nil {
 		return err
@@ -45,7 +46,7 @@ func Ensure(inst instance.Instance, nodes []instance.Node) error {
 			return fmt.Errorf("join %s to the underlay: %w", n.Name(), err)
 		}
 	}
-	return ensureFirewall(inst)
+	return ensureFirewall(ctx, inst)
 }
 
 func ensureNode(n instance.Node, plan instance.Addresses) error {
@@ -174,7 +175,7 @@ func (p port) ensureVeth(links *netlink.Handle, switchNetns string) error {
 }
 
 // Remove takes away everything that Ensure made, and any link of the instance on the machine.
-func Remove(inst instance.Instance) error {
+func Remove(ctx context.Context, inst instance.Instance) error {
 	var errs []error
 	links, err := Links(inst)
 	errs = append(errs, err)
@@ -188,7 +189,7 @@ func Remove(inst instance.Instance) error {
 	for _, name := range names {
 		errs = append(errs, removeNetns(name))
 	}
-	errs = append(errs, removeFirewall(inst))
+	errs = append(errs, removeFirewall(ctx, inst))
 	return errors.Join(errs...)
 }
 

@@ -120,7 +120,7 @@ func ownsMore(managed []metav1.ManagedFieldsEntry, owner string, want map[string
 			continue
 		}
 		var set fieldpath.Set
-		if entry.FieldsV1 == nil || set.FromJSON(bytes.NewReader(entry.FieldsV1.Raw)) != nil {
+		if entry.FieldsV1 == nil || set.FromJSON(entry.FieldsV1.GetRawReader()) != nil {
 			return true
 		}
 		more := false

@@ -1,5 +1,5 @@
-// Package config holds the CustomResourceDefinitions and the rights of the controllers of the network API, generated into
-// crd/ and rbac/, and what the API server refuses beside them, in policy/.
+// Package config holds the CustomResourceDefinitions and the rights of the network's controllers and daemon, generated into crd/
+// and rbac/, and what the API server refuses beside them, in policy/.
 package config
 
 import "embed"
@@ -14,7 +14,7 @@ var CRDs embed.FS
 //go:embed policy/*.yaml
 var Policies embed.FS
 
-// Roles are the ClusterRoles of the room's controllers as YAML files under rbac/.
+// Roles are the ClusterRoles of the room's controllers and of its daemon as YAML files under rbac/.
 //
 //go:embed rbac/*.yaml
 var Roles embed.FS

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 )
 
 // Config is what the owner of the cloud decides about the network.
@@ -14,12 +15,18 @@ type Config struct {
 	// ReservedCIDRs are ranges that no other Subnet may meet. The infrastructure CIDR is reserved in any case. Nil means
 	// DefaultReservedCIDRs.
 	ReservedCIDRs []netip.Prefix
+	// Quarantine is how long an infrastructure address (one of the default Subnet's) is not given to anybody after it was given
+	// back. It must be longer than a node that counts as alive may be behind. 0 means a minute.
+	Quarantine time.Duration
 	// Workers is how many interfaces (and Pods) are reconciled at once. 0 means 16.
 	Workers int
 }
 
 const (
 	defaultWorkers = 16
+	// defaultQuarantine is three times what a node may be behind: one that is not heard of for 20 s is not alive, and its daemon
+	// notices a silent connection within 10 s.
+	defaultQuarantine = time.Minute
 	// minPrefixLength and maxPrefixLength bound a Subnet's CIDR, as the Subnet's validation does.
 	minPrefixLength, maxPrefixLength = 8, 30
 )
@@ -59,6 +66,9 @@ func (c Config) complete() (Config, error) {
 		}
 	}
 	c.ReservedCIDRs = append(slices.Clone(c.ReservedCIDRs), infra)
+	if c.Quarantine <= 0 {
+		c.Quarantine = defaultQuarantine
+	}
 	if c.Workers <= 0 {
 		c.Workers = defaultWorkers
 	}

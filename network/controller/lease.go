@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -14,8 +15,8 @@ import (
 	"github.com/mnicloud/mnicloud/network/ipam"
 )
 
-// leaseReconciler frees orphans: leases whose interface, or Subnet, is gone. They come about when a write meets a delete, or
-// when somebody removes a finalizer by hand.
+// leaseReconciler ends quarantines, and frees orphans: leases whose interface, or Subnet, is gone. Those come about when a
+// write meets a delete, or when somebody removes a finalizer by hand.
 type leaseReconciler struct {
 	client client.Client
 	live   client.Reader
@@ -47,7 +48,7 @@ func (r *leaseReconciler) leases(ctx context.Context, index, value string) []rec
 	return out
 }
 
-// Reconcile frees one lease if it is an orphan.
+// Reconcile frees one lease if it is an orphan, and deletes one whose quarantine is over.
 func (r *leaseReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	var lease netv1.IPLease
 	if err := r.client.Get(ctx, req.NamespacedName, &lease); err != nil {
@@ -55,6 +56,12 @@ func (r *leaseReconciler) Reconcile(ctx context.Context, req reconcile.Request) 
 	}
 	if !lease.DeletionTimestamp.IsZero() {
 		return reconcile.Result{}, nil
+	}
+	if at, released := r.ipam.FreeAt(&lease); released {
+		if left := time.Until(at); left > 0 {
+			return reconcile.Result{RequeueAfter: left}, nil
+		}
+		return reconcile.Result{}, r.ipam.Delete(ctx, &lease)
 	}
 	// The cache may know of an orphan's end late, but then it tells; it may not know of a holder yet, so ask again.
 	orphan, err := r.orphan(ctx, r.client, &lease)
@@ -64,7 +71,7 @@ func (r *leaseReconciler) Reconcile(ctx context.Context, req reconcile.Request) 
 	if orphan, err = r.orphan(ctx, r.live, &lease); err != nil || !orphan {
 		return reconcile.Result{}, err
 	}
-	return reconcile.Result{}, r.ipam.Release(ctx, &lease)
+	return settle(reconcile.Result{}, r.ipam.Release(ctx, &lease))
 }
 
 // orphan tells whether the lease's interface or Subnet, by identity, does not exist. A Subnet's identity is its VNI.

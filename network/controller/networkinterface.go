@@ -191,6 +191,14 @@ func (r *interfaceReconciler) finalize(ctx context.Context, nic *netv1.NetworkIn
 				"the interface goes when its Pod is deleted: "+pod.Namespace+"/"+pod.Name))
 		}
 	}
+	// No peer may find a former holder beside the next one.
+	if nic.Spec.Pod != nil {
+		base := nic.DeepCopy()
+		detach(nic)
+		if err := r.client.Patch(ctx, nic, optimistic(base)); err != nil {
+			return fmt.Errorf("detach NetworkInterface %s from its Pod: %w", nic.Name, err)
+		}
+	}
 	if err := r.ipam.ReleaseAll(ctx, ipam.Holder{Name: nic.Name, UID: nic.UID}); err != nil {
 		return err
 	}

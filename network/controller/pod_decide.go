@@ -3,6 +3,7 @@ package controller
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,7 +27,24 @@ func interfaceName(pod *corev1.Pod) string {
 	if name := pod.Annotations[netv1.AnnotationInterface]; name != "" {
 		return name
 	}
+	if name, ok := replicaName(pod); ok {
+		return name
+	}
 	return string(pod.UID)
+}
+
+// replicaName is the name of the interface that all Pods of one replica of a StatefulSet share, one after the other: the
+// address and the MAC stay with the replica. The namespace is in it because anybody may claim an owner for a Pod of theirs.
+func replicaName(pod *corev1.Pod) (string, bool) {
+	owner := metav1.GetControllerOf(pod)
+	if owner == nil || owner.Kind != "StatefulSet" || !strings.HasPrefix(owner.APIVersion, "apps/") {
+		return "", false
+	}
+	number, ok := strings.CutPrefix(pod.Name, owner.Name+"-")
+	if _, err := strconv.ParseUint(number, 10, 31); !ok || err != nil {
+		return "", false
+	}
+	return pod.Namespace + "." + string(owner.UID) + "-" + number, true
 }
 
 // subnetName is the name of the Pod's Subnet.
@@ -131,6 +149,9 @@ func newInterface(pod *corev1.Pod, subnet *netv1.Subnet) *netv1.NetworkInterface
 		Spec: netv1.NetworkInterfaceSpec{
 			Subnet: subnet.Name, Namespace: pod.Namespace, Address: pod.Annotations[netv1.AnnotationAddress],
 		},
+	}
+	if owner := metav1.GetControllerOf(pod); owner != nil && nic.Name != string(pod.UID) {
+		nic.Annotations = map[string]string{netv1.AnnotationHolder: owner.Kind + " " + owner.Name + ", Pod " + pod.Name}
 	}
 	if nic.Name == string(pod.UID) {
 		nic.Annotations = map[string]string{netv1.AnnotationHolderPod: pod.Namespace + "/" + pod.Name}

@@ -37,9 +37,11 @@ func TestARetainedInterfaceHasItsAddressBeforeThePodAndKeepsItWithoutOne(t *test
 	w.schedule(pod, "node-1")
 	require.Equal(t, address, w.attached(pod).Status.Address)
 	w.deletePod(pod)
-	w.eventually("it is detached", func() bool { return w.nic(retained.Name).Spec.Pod == nil })
-	after := w.nic(retained.Name)
-	require.True(t, w.isReady(after))
+	var after *netv1.NetworkInterface
+	w.eventually("it is detached, and ready", func() bool {
+		after = w.nic(retained.Name)
+		return after.Spec.Pod == nil && w.isReady(after)
+	})
 	require.Equal(t, address, after.Status.Address)
 	require.Nil(t, after.Status.ReleasedAt)
 

@@ -14,21 +14,21 @@ import (
 // and the core kinds, its cache should be made with CacheByObject, and its REST client must not be throttled to
 // controller-runtime's default of 20 requests a second (set rest.Config.QPS to -1: the API server has priority and
 // fairness).
-func SetupWithManager(mgr ctrl.Manager, cfg Config) error {
-	return setup(mgr, cfg, client.WithFieldOwner(mgr.GetClient(), netv1.FieldOwner))
+func SetupWithManager(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
+	return setup(ctx, mgr, cfg, client.WithFieldOwner(mgr.GetClient(), netv1.FieldOwner))
 }
 
 // setup adds the reconcilers with the client they write with.
-func setup(mgr ctrl.Manager, cfg Config, c client.Client) error {
+func setup(ctx context.Context, mgr ctrl.Manager, cfg Config, c client.Client) error {
 	cfg, err := cfg.complete()
 	if err != nil {
 		return err
 	}
-	if err := addIndexes(context.Background(), mgr.GetFieldIndexer()); err != nil {
+	if err := addIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
 	live := mgr.GetAPIReader()
-	allocator := &ipam.Allocator{Client: c, Live: live}
+	allocator := &ipam.Allocator{Client: c, Live: live, Quarantine: cfg.Quarantine}
 	recorder := mgr.GetEventRecorder("net.mnicloud.jp")
 	for _, r := range []interface{ setup(ctrl.Manager) error }{
 		&bootstrapReconciler{client: c, config: cfg},

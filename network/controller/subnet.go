@@ -84,7 +84,7 @@ func (r *subnetReconciler) Reconcile(ctx context.Context, req reconcile.Request)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if !subnet.DeletionTimestamp.IsZero() {
-		return settle(r.finalize(ctx, &subnet))
+		return settle(reconcile.Result{}, r.finalize(ctx, &subnet))
 	}
 	return settle(r.provision(ctx, &subnet))
 }

@@ -8,7 +8,6 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/mnicloud/mnicloud/kit/conditions"
 	"github.com/mnicloud/mnicloud/kit/finalizer"
@@ -17,22 +16,21 @@ import (
 )
 
 // finalize lets the Subnet go once no Pod has an interface in it; interfaces without Pods go with it, and so do leases.
-func (r *subnetReconciler) finalize(ctx context.Context, subnet *netv1.Subnet) (reconcile.Result, error) {
+func (r *subnetReconciler) finalize(ctx context.Context, subnet *netv1.Subnet) error {
 	if !controllerutil.ContainsFinalizer(subnet, netv1.Finalizer) {
-		return reconcile.Result{}, nil
+		return nil
 	}
 	nics, err := r.interfacesOf(ctx, subnet)
 	if err != nil {
-		return reconcile.Result{}, err
+		return err
 	}
 	if o, wait := await(nics); wait {
-		return reconcile.Result{}, errors.Join(
-			r.deleteIdle(ctx, nics), r.write(ctx, subnet, subnet.Status.DeepCopy(), o))
+		return errors.Join(r.deleteIdle(ctx, nics), r.write(ctx, subnet, subnet.Status.DeepCopy(), o))
 	}
 	if err := r.releaseLeases(ctx, subnet); err != nil {
-		return reconcile.Result{}, err
+		return err
 	}
-	return reconcile.Result{}, finalizer.Remove(ctx, r.client, subnet, netv1.Finalizer)
+	return finalizer.Remove(ctx, r.client, subnet, netv1.Finalizer)
 }
 
 // interfacesOf lists, from the API server, the interfaces that have addresses of the Subnet. Every interface has one of the
@@ -95,7 +93,7 @@ func (r *subnetReconciler) releaseLeases(ctx context.Context, subnet *netv1.Subn
 	for i := range list.Items {
 		lease := &list.Items[i]
 		if vni, _, err := ipam.ParseLeaseName(lease.Name); err == nil && vni == subnet.Status.VNI {
-			errs = append(errs, r.ipam.Release(ctx, lease))
+			errs = append(errs, r.ipam.Delete(ctx, lease)) // nobody can have an address of it again: no quarantine
 		}
 	}
 	return errors.Join(errs...)

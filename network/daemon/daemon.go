@@ -25,9 +25,6 @@ import (
 // syncInterval is the least time between two syncs of the maps; the first after a pause is at once.
 const syncInterval = 50 * time.Millisecond
 
-// dialTimeout bounds a connection attempt to the API server.
-const dialTimeout = 5 * time.Second
-
 // retryInterval is the pause after a failed sync.
 const retryInterval = time.Second
 
@@ -74,8 +71,7 @@ func Run(ctx context.Context, options Options, log *slog.Logger) error {
 		return fmt.Errorf("--kubeconfig: %w", err)
 	}
 	config.UserAgent = "mni-netd"
-	dialer := connrotation.NewDialerWithTracker((&net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}).DialContext, d.connections)
-	config.Dial = dialer.DialContext
+	config.Dial = connrotation.NewDialerWithTracker(dial, d.connections).DialContext
 	d.rest = config
 	if d.objects, err = newObjects(config, d.kick); err != nil {
 		return err

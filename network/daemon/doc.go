@@ -4,4 +4,10 @@
 // programs. What is programmed stays when the daemon stops, and nothing is deleted before the API server has told everything.
 //
 // Rooms: attachment serves the CNI's commands, host sets up the namespace, desired computes what the maps should hold.
+//
+// It writes nothing to the API server, so a node that was broken into cannot either.
+//
+// +kubebuilder:rbac:groups=net.mnicloud.jp,resources=subnets;networkinterfaces,verbs=list;watch
+// +kubebuilder:rbac:groups="",resources=nodes;services,verbs=list;watch
+// +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices,verbs=list;watch
 package daemon

@@ -24,25 +24,27 @@ import (
 // own, as they do in the field.
 const optionsEnv = "MNI_TEST_NETD_OPTIONS"
 
-func TestMain(m *testing.M) {
+func TestMain(m *testing.M) { os.Exit(testMain(m)) }
+
+func testMain(m *testing.M) int {
 	if filepath.Base(os.Args[0]) == plugin.Type {
 		plugin.Main()
-		return
+		return 0
 	}
 	if encoded := os.Getenv(optionsEnv); encoded != "" {
 		if err := runDaemon(encoded); err != nil {
 			fmt.Fprintln(os.Stderr, "daemon:", err)
-			os.Exit(1)
+			return 1
 		}
-		os.Exit(0)
+		return 0
 	}
-	os.Exit(isolate.Run(func() int {
+	return isolate.Run(func() int {
 		if err := makeUnderlay(); err != nil {
 			fmt.Fprintln(os.Stderr, "make the underlay:", err)
 			return 1
 		}
 		return apiserver.Main(m)
-	}))
+	})
 }
 
 // makeUnderlay makes the bridge that nodes are on, with the machine's address and a default route to nowhere (the API server

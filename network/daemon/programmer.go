@@ -122,6 +122,9 @@ func (p *programmer) set(s desired.State) error {
 	for k, v := range s.Endpoints {
 		errs = append(errs, p.datapath.Endpoints.Set(k, v))
 	}
+	for k, v := range s.Forwarders {
+		errs = append(errs, p.datapath.Forwarders.Set(k, v))
+	}
 	for k, v := range s.NICs {
 		errs = append(errs, p.datapath.NICs.Set(k, v))
 	}
@@ -157,6 +160,8 @@ func (p *programmer) syncLocked(ctx context.Context) error {
 	note("routes", changes, err)
 	changes, err = d.Endpoints.Sync(state.Endpoints)
 	note("endpoints", changes, err)
+	changes, err = d.Forwarders.Sync(state.Forwarders)
+	note("forwarders", changes, err)
 	changes, err = d.Services.Sync(state.Services)
 	note("Services", changes, err)
 	changes, err = d.NICs.Sync(state.NICs)

@@ -14,11 +14,18 @@ import (
 
 // The tables of a datapath. The last two parameters are the kernel's forms and of no concern to callers.
 type (
-	SubnetTable   = Table[uint32, Subnet, uint32, bpfSubnet]
-	NICTable      = Table[uint32, NIC, uint32, bpfNic]
+	// SubnetTable holds Subnets by their VNI.
+	SubnetTable = Table[uint32, Subnet, uint32, bpfSubnet]
+	// NICTable holds interfaces of this node by the ifindex of their host side.
+	NICTable = Table[uint32, NIC, uint32, bpfNic]
+	// EndpointTable says where addresses are.
 	EndpointTable = Table[EndpointKey, Endpoint, bpfEndpointKey, bpfEndpoint]
-	RouteTable    = Table[RouteKey, Route, bpfRouteKey, bpfRoute]
-	MemberTable   = Table[netip.Addr, Member, bpfAddress, bpfMember]
+	// RouteTable holds the routes of VPCs.
+	RouteTable = Table[RouteKey, Route, bpfRouteKey, bpfRoute]
+	// MemberTable holds the members of the network by their address on the underlay.
+	MemberTable = Table[netip.Addr, Member, bpfAddress, bpfMember]
+	// ForwarderTable has the members that send on what others sent.
+	ForwarderTable = Table[ForwarderKey, Forwarder, bpfForwarderKey, bpfForwarder]
 )
 
 // Mode is how programs are attached.
@@ -43,6 +50,8 @@ type Datapath struct {
 	Routes *RouteTable
 	// Members by underlay address: whose VXLAN is accepted.
 	Members *MemberTable
+	// Forwarders are members that may send as others in a VPC.
+	Forwarders *ForwarderTable
 	// Services and their backends.
 	Services *Services
 	// Conntrack is the flows through Services.
@@ -108,6 +117,7 @@ func (d *Datapath) openTables() {
 	d.Endpoints = newTable(m[bpfMapEndpoints], bpfMapEndpoints, endpointKeyCodec(), endpointCodec())
 	d.Routes = newTable(m[bpfMapRoutes], bpfMapRoutes, routeKeyCodec(), routeCodec())
 	d.Members = newTable(m[bpfMapMembers], bpfMapMembers, addrCodec(), memberCodec())
+	d.Forwarders = newTable(m[bpfMapForwarders], bpfMapForwarders, forwarderKeyCodec(), forwarderCodec())
 	d.Conntrack = &Conntrack{m: m[bpfMapConntracks]}
 	d.Services = newServices(m[bpfMapServices], m[bpfMapBackends], d.Conntrack)
 	d.Drops = &Drops{m: m[bpfMapDrops]}

@@ -23,7 +23,10 @@ var unprovokable = map[Reason]string{
 	Reason(bpfDropReasonDROP_KERNEL): "a helper of the kernel fails only when it is out of memory",
 }
 
-func TestMain(m *testing.M) {
+func TestMain(m *testing.M) { os.Exit(testMain(m)) }
+
+// testMain runs the tests and, when that was all of them, demands that they saw every reason for a drop.
+func testMain(m *testing.M) int {
 	code := m.Run()
 	if code == 0 && flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.bench").Value.String() == "" {
 		for _, reason := range Reasons() {
@@ -33,7 +36,7 @@ func TestMain(m *testing.M) {
 			}
 		}
 	}
-	os.Exit(code)
+	return code
 }
 
 const (

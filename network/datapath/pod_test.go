@@ -183,6 +183,7 @@ func TestAnInterfaceWithoutSourceDestCheckForwardsForOthers(t *testing.T) {
 	nic := c.a1.nic
 	nic.NoSourceDestCheck = true
 	require.NoError(t, c.nodes[0].NICs.Set(uint32(c.a1.ifindex), nic))
+	require.NoError(t, c.nodes[1].Forwarders.Set(ForwarderKey{c.nodes[0].address, 7}, Forwarder{}))
 	foreign := c.a1.udp(4000, "10.0.1.12:5000")
 	foreign.source = addrPortOf("172.16.0.9:4000")
 	c.a1.sends(foreign.frame()).then().reaches(c.a2).is("172.16.0.9:4000", "10.0.1.12:5000")

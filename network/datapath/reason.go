@@ -42,6 +42,7 @@ var reasons = [bpfDropReasonDROP_REASON_COUNT]struct {
 	bpfDropReasonDROP_UNKNOWN_VNI:             {"unknown_vni", "VXLAN of a VNI that is not on this node", false},
 	bpfDropReasonDROP_NOT_LOCAL:               {"not_local", "VXLAN to an endpoint that is not on this node", false},
 	bpfDropReasonDROP_KERNEL:                  {"kernel", "the kernel refused to change or redirect the packet", false},
+	bpfDropReasonDROP_STALE_SOURCE:            {"stale_source", "VXLAN from a member that does not have the source address (any more)", false},
 	bpfDropReasonDROP_NOT_OPENED:              {"not_opened", "a tenant's packet to a host alias or an infrastructure address that answers nothing", false},
 	bpfDropReasonDROP_INFRASTRUCTURE_FRAGMENT: {"infrastructure_fragment", "a fragment to an infrastructure address, or of the answer", false},
 	bpfDropReasonDROP_INFRASTRUCTURE_PROTOCOL: {"infrastructure_protocol", "to an infrastructure address: neither TCP, UDP, an echo request nor an ICMP error about a flow", false},

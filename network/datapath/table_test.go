@@ -68,6 +68,7 @@ func TestTablesKeepWhatIsSetAcrossARestart(t *testing.T) {
 	require.NoError(t, d.Endpoints.Set(EndpointKey{1001, nic.Address}, endpoint))
 	require.NoError(t, d.Routes.Set(route, Route{VNI: 1002}))
 	require.NoError(t, d.Members.Set(addr("192.0.2.3"), Member{}))
+	require.NoError(t, d.Forwarders.Set(ForwarderKey{addr("192.0.2.3"), 7}, Forwarder{}))
 
 	restarted := mustLoad(t, testConfig(pins))
 	subnets, err := restarted.Subnets.List()
@@ -86,6 +87,9 @@ func TestTablesKeepWhatIsSetAcrossARestart(t *testing.T) {
 	members, err := restarted.Members.List()
 	require.NoError(t, err)
 	require.Equal(t, map[netip.Addr]Member{addr("192.0.2.3"): {}}, members)
+	forwarders, err := restarted.Forwarders.List()
+	require.NoError(t, err)
+	require.Equal(t, map[ForwarderKey]Forwarder{{addr("192.0.2.3"), 7}: {}}, forwarders)
 }
 
 func TestSyncWritesOnlyWhatDiffers(t *testing.T) {

@@ -95,6 +95,16 @@ type Route struct {
 // Member is a node (or the machine) whose VXLAN is accepted. Its key is its underlay address.
 type Member struct{}
 
+// ForwarderKey is a member that has an interface without source check in a VPC.
+type ForwarderKey struct {
+	// Member is its underlay address.
+	Member netip.Addr
+	VPCID  uint32
+}
+
+// Forwarder lets a member send as addresses of the VPC that it does not have.
+type Forwarder struct{}
+
 // Protocol is an IP protocol number.
 type Protocol uint8
 

@@ -154,6 +154,24 @@ func routeCodec() codec[Route, bpfRoute] {
 	}
 }
 
+func forwarderKeyCodec() codec[ForwarderKey, bpfForwarderKey] {
+	return codec[ForwarderKey, bpfForwarderKey]{
+		encode: func(k ForwarderKey) (bpfForwarderKey, error) {
+			return bpfForwarderKey{Member: toAddress(k.Member), VpcId: k.VPCID}, requireIPv4("member", k.Member)
+		},
+		decode: func(w bpfForwarderKey) ForwarderKey {
+			return ForwarderKey{Member: fromAddress(w.Member), VPCID: w.VpcId}
+		},
+	}
+}
+
+func forwarderCodec() codec[Forwarder, bpfForwarder] {
+	return codec[Forwarder, bpfForwarder]{
+		encode: func(Forwarder) (bpfForwarder, error) { return bpfForwarder{}, nil },
+		decode: func(bpfForwarder) Forwarder { return Forwarder{} },
+	}
+}
+
 func memberCodec() codec[Member, bpfMember] {
 	return codec[Member, bpfMember]{
 		encode: func(Member) (bpfMember, error) { return bpfMember{}, nil },

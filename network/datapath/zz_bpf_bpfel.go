@@ -150,10 +150,11 @@ const (
 	bpfDropReasonDROP_UNKNOWN_VNI             bpfDropReason = 30
 	bpfDropReasonDROP_NOT_LOCAL               bpfDropReason = 31
 	bpfDropReasonDROP_KERNEL                  bpfDropReason = 32
-	bpfDropReasonDROP_NOT_OPENED              bpfDropReason = 33
-	bpfDropReasonDROP_INFRASTRUCTURE_FRAGMENT bpfDropReason = 34
-	bpfDropReasonDROP_INFRASTRUCTURE_PROTOCOL bpfDropReason = 35
-	bpfDropReasonDROP_REASON_COUNT            bpfDropReason = 36
+	bpfDropReasonDROP_STALE_SOURCE            bpfDropReason = 33
+	bpfDropReasonDROP_NOT_OPENED              bpfDropReason = 34
+	bpfDropReasonDROP_INFRASTRUCTURE_FRAGMENT bpfDropReason = 35
+	bpfDropReasonDROP_INFRASTRUCTURE_PROTOCOL bpfDropReason = 36
+	bpfDropReasonDROP_REASON_COUNT            bpfDropReason = 37
 )
 
 type bpfDropValue struct {
@@ -186,6 +187,17 @@ const (
 	bpfEndpointKindENDPOINT_INFRASTRUCTURE bpfEndpointKind = 2
 	bpfEndpointKindENDPOINT_PLATFORM       bpfEndpointKind = 3
 )
+
+type bpfForwarder struct {
+	_   structs.HostLayout
+	Pad uint32
+}
+
+type bpfForwarderKey struct {
+	_      structs.HostLayout
+	Member bpfAddress
+	VpcId  uint32
+}
 
 type bpfMember struct {
 	_   structs.HostLayout
@@ -286,6 +298,7 @@ const (
 	bpfMapDrops                = "drops"
 	bpfMapEndpoints            = "endpoints"
 	bpfMapErrorTimes           = "error_times"
+	bpfMapForwarders           = "forwarders"
 	bpfMapMembers              = "members"
 	bpfMapNics                 = "nics"
 	bpfMapRoutes               = "routes"
@@ -371,6 +384,7 @@ type bpfMapSpecs struct {
 	Drops      *ebpf.MapSpec `ebpf:"drops"`
 	Endpoints  *ebpf.MapSpec `ebpf:"endpoints"`
 	ErrorTimes *ebpf.MapSpec `ebpf:"error_times"`
+	Forwarders *ebpf.MapSpec `ebpf:"forwarders"`
 	Members    *ebpf.MapSpec `ebpf:"members"`
 	Nics       *ebpf.MapSpec `ebpf:"nics"`
 	Routes     *ebpf.MapSpec `ebpf:"routes"`
@@ -428,6 +442,7 @@ type bpfMaps struct {
 	Drops      *ebpf.Map `ebpf:"drops"`
 	Endpoints  *ebpf.Map `ebpf:"endpoints"`
 	ErrorTimes *ebpf.Map `ebpf:"error_times"`
+	Forwarders *ebpf.Map `ebpf:"forwarders"`
 	Members    *ebpf.Map `ebpf:"members"`
 	Nics       *ebpf.Map `ebpf:"nics"`
 	Routes     *ebpf.Map `ebpf:"routes"`
@@ -446,6 +461,7 @@ func (m *bpfMaps) Close() error {
 		m.Drops,
 		m.Endpoints,
 		m.ErrorTimes,
+		m.Forwarders,
 		m.Members,
 		m.Nics,
 		m.Routes,

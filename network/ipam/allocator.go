@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,6 +31,26 @@ type Allocator struct {
 	Client client.Client
 	// Live reads from the API server itself.
 	Live client.Reader
+	// Quarantine is how long nobody gets an address of the default Subnet again that was given back: until every node that is
+	// alive has forgotten who had it. Those of other Subnets can be had at once: they are one VPC's own.
+	Quarantine time.Duration
+}
+
+// quarantine is how long addresses of the VNI's Subnet stay unused after they are given back.
+func (a *Allocator) quarantine(vni uint32) time.Duration {
+	if vni == netv1.DefaultVNI {
+		return a.Quarantine
+	}
+	return 0
+}
+
+// FreeAt is when the lease's address can be had again; false while it is in use.
+func (a *Allocator) FreeAt(lease *netv1.IPLease) (time.Time, bool) {
+	vni, _, err := ParseLeaseName(lease.Name)
+	if err != nil || lease.Spec.ReleasedAt == nil {
+		return time.Time{}, false
+	}
+	return lease.Spec.ReleasedAt.Add(a.quarantine(vni)), true
 }
 
 // Network is what the allocator needs to know of a Subnet.
@@ -104,7 +125,7 @@ func (a *Allocator) held(ctx context.Context, network Network, holder Holder) ([
 	for i := range list.Items {
 		lease := &list.Items[i]
 		vni, address, err := ParseLeaseName(lease.Name)
-		if err == nil && vni == network.VNI && lease.DeletionTimestamp.IsZero() {
+		if err == nil && vni == network.VNI && inUse(lease) {
 			held = append(held, heldLease{address, lease})
 		}
 	}
@@ -112,13 +133,18 @@ func (a *Allocator) held(ctx context.Context, network Network, holder Holder) ([
 	return held, nil
 }
 
+// inUse tells whether the lease's interface has its address.
+func inUse(lease *netv1.IPLease) bool {
+	return lease.DeletionTimestamp.IsZero() && lease.Spec.ReleasedAt == nil
+}
+
 // leaseWanted leases the one address asked for.
 func (a *Allocator) leaseWanted(ctx context.Context, network Network, holder Holder, want netip.Addr) (netip.Addr, error) {
-	other, err := a.holderOf(ctx, network, want)
+	other, free, err := a.holderOf(ctx, network, want)
 	if err != nil {
 		return netip.Addr{}, err
 	}
-	if other == "" {
+	if free {
 		var ours bool
 		if ours, other, err = a.create(ctx, network, holder, want); err != nil || ours {
 			return want, err
@@ -130,11 +156,11 @@ func (a *Allocator) leaseWanted(ctx context.Context, network Network, holder Hol
 // leaseAny leases the first candidate that nobody has.
 func (a *Allocator) leaseAny(ctx context.Context, network Network, holder Holder) (netip.Addr, error) {
 	for address := range (Range{network.CIDR}).Candidates(string(holder.UID)) {
-		other, err := a.holderOf(ctx, network, address)
+		_, free, err := a.holderOf(ctx, network, address)
 		if err != nil {
 			return netip.Addr{}, err
 		}
-		if other != "" {
+		if !free {
 			continue
 		}
 		ours, _, err := a.create(ctx, network, holder, address)
@@ -145,20 +171,30 @@ func (a *Allocator) leaseAny(ctx context.Context, network Network, holder Holder
 			return address, nil
 		}
 	}
-	return netip.Addr{}, &ExhaustedError{Subnet: network.Subnet, CIDR: network.CIDR, Capacity: Range{network.CIDR}.Capacity()}
-}
-
-// holderOf is the name of the interface that, as far as the cache knows, has the address; "" when none has.
-func (a *Allocator) holderOf(ctx context.Context, network Network, address netip.Addr) (string, error) {
-	var lease netv1.IPLease
-	err := a.Client.Get(ctx, client.ObjectKey{Name: LeaseName(network.VNI, address)}, &lease)
-	if client.IgnoreNotFound(err) != nil {
-		return "", fmt.Errorf("read the lease of %s: %w", address, err)
+	return netip.Addr{}, &ExhaustedError{
+		Subnet: network.Subnet, CIDR: network.CIDR, Capacity: Range{network.CIDR}.Capacity(), Quarantine: a.quarantine(network.VNI),
 	}
-	return lease.Spec.Interface, nil // none when there is no lease
 }
 
-// create tries to lease one address. When another interface has it, other is that interface's name.
+// holderOf is, as far as the cache knows, the name of the interface that has the address ("" when it was just given back), or
+// that it is free.
+func (a *Allocator) holderOf(ctx context.Context, network Network, address netip.Addr) (name string, free bool, err error) {
+	var lease netv1.IPLease
+	err = a.Client.Get(ctx, client.ObjectKey{Name: LeaseName(network.VNI, address)}, &lease)
+	if apierrors.IsNotFound(err) {
+		return "", true, nil
+	}
+	if err != nil {
+		return "", false, fmt.Errorf("read the lease of %s: %w", address, err)
+	}
+	if !inUse(&lease) {
+		return "", false, nil
+	}
+	return lease.Spec.Interface, false, nil
+}
+
+// create tries to lease one address. When another interface has it, other is that interface's name; "" when it was just given
+// back.
 func (a *Allocator) create(ctx context.Context, network Network, holder Holder, address netip.Addr) (ours bool, other string, err error) {
 	lease := &netv1.IPLease{
 		ObjectMeta: metav1.ObjectMeta{Name: LeaseName(network.VNI, address), Labels: Labels(network.VPC, network.Subnet)},
@@ -176,12 +212,15 @@ func (a *Allocator) create(ctx context.Context, network Network, holder Holder, 
 	var existing netv1.IPLease
 	err = a.Live.Get(ctx, client.ObjectKeyFromObject(lease), &existing)
 	if apierrors.IsNotFound(err) {
-		return false, "(released just now)", nil
+		return false, "", nil
 	}
 	if err != nil {
 		return false, "", fmt.Errorf("read IPLease %s, which exists already: %w", lease.Name, err)
 	}
-	return existing.Spec.InterfaceUID == holder.UID && existing.DeletionTimestamp.IsZero(), existing.Spec.Interface, nil
+	if !inUse(&existing) {
+		return false, "", nil
+	}
+	return existing.Spec.InterfaceUID == holder.UID, existing.Spec.Interface, nil
 }
 
 // releaseOthers frees what the holder has besides the address to keep, once that address is the published one.
@@ -198,8 +237,26 @@ func (a *Allocator) releaseOthers(ctx context.Context, held []heldLease, keep, c
 	return errors.Join(errs...)
 }
 
-// Release deletes the lease that was read, and never another one of the same name made since.
+// Release gives back the address of the lease that was read, and never that of another one of the same name made since. An
+// address that has a quarantine keeps its lease, marked, for that long; the caller deletes it then, with Delete.
 func (a *Allocator) Release(ctx context.Context, lease *netv1.IPLease) error {
+	if lease.Spec.ReleasedAt != nil {
+		return nil
+	}
+	if vni, _, err := ParseLeaseName(lease.Name); err != nil || a.quarantine(vni) == 0 {
+		return a.Delete(ctx, lease)
+	}
+	released, now := lease.DeepCopy(), metav1.NowMicro()
+	released.Spec.ReleasedAt = &now
+	err := a.Client.Patch(ctx, released, client.MergeFromWithOptions(lease, client.MergeFromWithOptimisticLock{}))
+	if err = client.IgnoreNotFound(err); err != nil {
+		return fmt.Errorf("release IPLease %s: %w", lease.Name, err)
+	}
+	return nil
+}
+
+// Delete deletes the lease that was read, and never another one of the same name made since.
+func (a *Allocator) Delete(ctx context.Context, lease *netv1.IPLease) error {
 	err := a.Client.Delete(ctx, lease, client.Preconditions{UID: &lease.UID})
 	// A conflict says that the lease read is gone and the name is another lease's now.
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
@@ -208,7 +265,7 @@ func (a *Allocator) Release(ctx context.Context, lease *netv1.IPLease) error {
 	return fmt.Errorf("delete IPLease %s: %w", lease.Name, err)
 }
 
-// ReleaseAll deletes every lease that the cache knows the holder to have, in any Subnet. One that the cache does not know of
+// ReleaseAll releases every lease that the cache knows the holder to have, in any Subnet. One that the cache does not know of
 // yet outlives its holder and is freed as an orphan.
 func (a *Allocator) ReleaseAll(ctx context.Context, holder Holder) error {
 	var list netv1.IPLeaseList

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -262,4 +263,70 @@ func (f failing) Create(context.Context, client.Object, ...client.CreateOption) 
 func TestANameTooLongForALabelHasNone(t *testing.T) {
 	long := string(make([]byte, 64))
 	require.Empty(t, Labels(long, long))
+}
+
+func TestAnAddressOfTheDefaultSubnetIsNotGivenAgainDuringItsQuarantine(t *testing.T) {
+	home := Network{Subnet: "default", VPC: "default", VNI: netv1.DefaultVNI, CIDR: netip.MustParsePrefix("198.18.0.0/30")}
+	c := store(t)
+	a := &Allocator{Client: c, Live: c, Quarantine: time.Minute}
+	address, err := a.Ensure(t.Context(), home, holder("first"), netip.Addr{}, netip.Addr{})
+	require.NoError(t, err)
+	for range 2 {
+		require.NoError(t, a.ReleaseAll(t.Context(), holder("first")))
+	}
+	var lease netv1.IPLease
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: LeaseName(1, address)}, &lease))
+	at, released := a.FreeAt(&lease)
+	require.True(t, released)
+	require.WithinDuration(t, time.Now().Add(time.Minute), at, 10*time.Second)
+
+	var inUse *InUseError
+	var exhausted *ExhaustedError
+	for _, name := range []string{"first", "second"} { // a former holder is nobody special: its interface is gone
+		_, err = a.Ensure(t.Context(), home, holder(name), address, netip.Addr{})
+		require.ErrorAs(t, err, &inUse)
+		require.ErrorContains(t, err, "was given back just now")
+		_, err = a.Ensure(t.Context(), home, holder(name), netip.Addr{}, netip.Addr{})
+		require.ErrorAs(t, err, &exhausted)
+		require.ErrorContains(t, err, "given back less than 1m0s ago")
+	}
+	behind := &Allocator{Client: lagging{c, store(t)}, Live: c, Quarantine: time.Minute}
+	_, err = behind.Ensure(t.Context(), home, holder("first"), address, netip.Addr{})
+	require.ErrorAs(t, err, &inUse, "the cache does not know of the lease")
+
+	require.NoError(t, a.Delete(t.Context(), &lease))
+	_, err = a.Ensure(t.Context(), home, holder("second"), address, netip.Addr{})
+	require.NoError(t, err)
+}
+
+func TestATenantsAddressIsFreeAtOnce(t *testing.T) {
+	c := store(t)
+	a := &Allocator{Client: c, Live: c, Quarantine: time.Minute}
+	address, err := a.Ensure(t.Context(), front, holder("first"), netip.Addr{}, netip.Addr{})
+	require.NoError(t, err)
+	require.NoError(t, a.ReleaseAll(t.Context(), holder("first")))
+	_, err = a.Ensure(t.Context(), front, holder("second"), address, netip.Addr{})
+	require.NoError(t, err)
+}
+
+// https://github.com/cilium/cilium/issues/10065
+func TestALateReleaseDoesNotTouchTheAddressOfANewHolder(t *testing.T) {
+	home := Network{Subnet: "default", VPC: "default", VNI: netv1.DefaultVNI, CIDR: netip.MustParsePrefix("198.18.0.0/30")}
+	c := store(t)
+	a := &Allocator{Client: c, Live: c, Quarantine: time.Minute}
+	address, err := a.Ensure(t.Context(), home, holder("first"), netip.Addr{}, netip.Addr{})
+	require.NoError(t, err)
+	var stale netv1.IPLease
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: LeaseName(1, address)}, &stale))
+	require.NoError(t, a.Delete(t.Context(), &stale))
+	_, err = a.Ensure(t.Context(), home, holder("second"), address, netip.Addr{})
+	require.NoError(t, err)
+	var now netv1.IPLease
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: LeaseName(1, address)}, &now))
+	now.Labels["changed"] = "" // the fake gives every new object one resourceVersion
+	require.NoError(t, c.Update(t.Context(), &now))
+	require.Error(t, a.Release(t.Context(), &stale), "a conflict: look again")
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: LeaseName(1, address)}, &now))
+	require.Nil(t, now.Spec.ReleasedAt)
+	require.Equal(t, "second", now.Spec.Interface)
 }

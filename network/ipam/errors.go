@@ -3,6 +3,7 @@ package ipam
 import (
 	"fmt"
 	"net/netip"
+	"time"
 )
 
 // ExhaustedError says that every address of a Subnet is leased.
@@ -13,9 +14,15 @@ type ExhaustedError struct {
 	CIDR netip.Prefix
 	// Capacity is how many interfaces the range has room for.
 	Capacity uint64
+	// Quarantine is how long an address stays unused after it was given back.
+	Quarantine time.Duration
 }
 
 func (e *ExhaustedError) Error() string {
+	if e.Quarantine > 0 {
+		return fmt.Sprintf("all %d addresses of Subnet %s (%s) are in use, or were given back less than %s ago; wait, delete Pods, or give the cloud a larger range",
+			e.Capacity, e.Subnet, e.CIDR, e.Quarantine)
+	}
 	return fmt.Sprintf("spec.subnet: all %d addresses of Subnet %s (%s) are in use; delete an interface in it, or use a Subnet with a larger CIDR",
 		e.Capacity, e.Subnet, e.CIDR)
 }
@@ -26,11 +33,15 @@ type InUseError struct {
 	Address netip.Addr
 	// Subnet is the Subnet's name.
 	Subnet string
-	// Holder is the name of the NetworkInterface that has the address.
+	// Holder is the name of the NetworkInterface that has the address; empty when it was just given back.
 	Holder string
 }
 
 func (e *InUseError) Error() string {
+	if e.Holder == "" {
+		return fmt.Sprintf("spec.address: %s of Subnet %s was given back just now and can be had again soon; wait, or ask for another address",
+			e.Address, e.Subnet)
+	}
 	return fmt.Sprintf("spec.address: %s of Subnet %s is in use by NetworkInterface %s; ask for another address, or delete that interface",
 		e.Address, e.Subnet, e.Holder)
 }

@@ -62,7 +62,7 @@ var shared struct {
 func Shared(t testing.TB) *rest.Config {
 	t.Helper()
 	shared.once.Do(func() {
-		if shared.assets, shared.err = os.MkdirTemp("", "apiserver"); shared.err == nil {
+		if shared.assets, shared.err = os.MkdirTemp("", "apiserver"); shared.err == nil { //nolint:usetesting // it outlives the first test
 			shared.config, shared.stop, shared.err = start(shared.assets)
 		}
 	})

@@ -149,6 +149,12 @@ func TestAContainerReachesNothingOfThePlatform(t *testing.T) {
 // drops is how many packets of a Pod a node's datapath has dropped, by its metrics.
 func drops(t *testing.T, node, pod string) float64 {
 	t.Helper()
+	return dropsWhere(t, node, "pod", pod)
+}
+
+// dropsWhere is how many packets a node has dropped whose counter has the label.
+func dropsWhere(t *testing.T, node, name, value string) float64 {
+	t.Helper()
 	body, err := get(t.Context(), "http://"+nodeAddress(t, node)+":9440/metrics")
 	if err != nil {
 		t.Fatalf("metrics of %s: %v", node, err)
@@ -161,7 +167,7 @@ func drops(t *testing.T, node, pod string) float64 {
 	sum := 0.0
 	for _, metric := range families["mni_drop_packets_total"].GetMetric() {
 		for _, label := range metric.GetLabel() {
-			if label.GetName() == "pod" && label.GetValue() == pod {
+			if label.GetName() == name && label.GetValue() == value {
 				sum += metric.GetCounter().GetValue()
 			}
 		}

@@ -165,8 +165,11 @@ func TestAHundredContainersInASlash28(t *testing.T) {
 	eventually(t, "13 have addresses and 87 say why they have none", func(ctx context.Context) error {
 		withAddress, exhausted, err := count(ctx)
 		holders = withAddress
-		if err != nil || len(withAddress) != room || exhausted != 100-room {
-			return fmt.Errorf("%d with an address, %d exhausted, %v", len(withAddress), exhausted, err)
+		if err != nil {
+			return err
+		}
+		if len(withAddress) != room || exhausted != 100-room {
+			return fmt.Errorf("%d with an address, %d exhausted", len(withAddress), exhausted)
 		}
 		return nil
 	})
@@ -176,8 +179,11 @@ func TestAHundredContainersInASlash28(t *testing.T) {
 		}
 		eventually(t, "another has the freed address", func(ctx context.Context) error {
 			withAddress, _, err := count(ctx)
-			if now := withAddress[address]; err != nil || now == "" || now == name {
-				return fmt.Errorf("%s is %q's, %v", address, now, err)
+			if err != nil {
+				return err
+			}
+			if now := withAddress[address]; now == "" || now == name {
+				return fmt.Errorf("%s is %q's", address, now)
 			}
 			return nil
 		})

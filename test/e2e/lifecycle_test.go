@@ -149,11 +149,11 @@ func TestDownLeavesNothingAndUpKeepsTheState(t *testing.T) {
 	if err != nil || !ok {
 		t.Fatalf("instance %s: %v", instance, err)
 	}
-	if left, err := leftovers.Find(found); err != nil || len(left) == 0 {
+	if left, err := leftovers.Find(t.Context(), found); err != nil || len(left) == 0 {
 		t.Fatalf("the checker sees nothing of a running cloud: %v", err)
 	}
 	mustMni(t, "down")
-	left, err := leftovers.Find(found)
+	left, err := leftovers.Find(t.Context(), found)
 	if err != nil {
 		t.Fatal(err)
 	}

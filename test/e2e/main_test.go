@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"log"
@@ -26,9 +27,10 @@ import (
 	"github.com/mnicloud/mnicloud/test/apiserver"
 )
 
+// instance is the cloud of these tests: e2e, or MNI_E2E_INSTANCE, so that two checkouts can be tested on one machine.
+var instance = cmp.Or(os.Getenv("MNI_E2E_INSTANCE"), "e2e")
+
 const (
-	// instance is the cloud of these tests.
-	instance = "e2e"
 	// registryName is the cloud's registry as Pods name it.
 	registryName = "registry.mni.internal"
 	// patience is how long a condition that should come about within seconds is waited for on a loaded machine.

@@ -141,7 +141,7 @@ func udp(t *testing.T, srcMAC, dstMAC net.HardwareAddr, src, dst string, dport u
 
 // vxlan puts a frame into a VXLAN header (RFC 7348).
 func vxlan(vni uint32, frame []byte) []byte {
-	header := make([]byte, 8)
+	header := make([]byte, 8, 8+len(frame))
 	header[0] = 0x08
 	binary.BigEndian.PutUint32(header[4:], vni<<8)
 	return append(header, frame...)

@@ -97,8 +97,11 @@ func TestTheRegistryRefusesWithoutCredentialsWhenAuthenticationIsOn(t *testing.T
 	file := archive(t)
 	eventually(t, "a wrong password is refused", func(ctx context.Context) error {
 		out, err := mniInput(ctx, "wrong\n", "image", "push", file, "ours/secret:v1", "--username", "alice", "--password-stdin")
-		if err == nil || !strings.Contains(out, "credentials") {
-			return fmt.Errorf("%v: %s", err, out)
+		if err == nil {
+			return fmt.Errorf("it is not refused: %s", out)
+		}
+		if !strings.Contains(out, "credentials") {
+			return fmt.Errorf("%w: %s", err, out)
 		}
 		return nil
 	})

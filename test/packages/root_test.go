@@ -87,7 +87,7 @@ func bareTar(t *testing.T) string {
 		return tar
 	}
 	require.NoError(t, os.MkdirAll(filepath.Dir(tar), 0o755))
-	dir, err := os.MkdirTemp(filepath.Dir(tar), "debootstrap-")
+	dir, err := os.MkdirTemp(filepath.Dir(tar), "debootstrap-") //nolint:usetesting // /tmp may be small, or mounted nodev or noexec
 	require.NoError(t, err)
 	defer os.RemoveAll(dir)
 	bare := filepath.Join(dir, "root")
@@ -118,7 +118,7 @@ func bareDebian(t *testing.T) debian {
 		t.Fatal("makes a root file system and installs packages in it, which only root may: run it with sudo")
 	}
 	tar := bareTar(t)
-	dir, err := os.MkdirTemp(filepath.Join(repository(), "build"), "debian-")
+	dir, err := os.MkdirTemp(filepath.Join(repository(), "build"), "debian-") //nolint:usetesting // /tmp may be small, or mounted nodev or noexec
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	mustRun(t, "tar", "--extract", "--file", tar, "--directory", dir)

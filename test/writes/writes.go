@@ -69,26 +69,32 @@ func line(verb string, obj client.Object) string {
 	return fmt.Sprintf("%s %T %s", verb, obj, client.ObjectKeyFromObject(obj))
 }
 
+// Create counts and creates.
 func (c *logged) Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error {
 	return c.log.write(line("create", obj), func() error { return c.Client.Create(ctx, obj, opts...) })
 }
 
+// Update counts and updates.
 func (c *logged) Update(ctx context.Context, obj client.Object, opts ...client.UpdateOption) error {
 	return c.log.write(line("update", obj), func() error { return c.Client.Update(ctx, obj, opts...) })
 }
 
+// Patch counts and patches.
 func (c *logged) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
 	return c.log.write(line("patch", obj), func() error { return c.Client.Patch(ctx, obj, patch, opts...) })
 }
 
+// Apply counts and applies.
 func (c *logged) Apply(ctx context.Context, obj runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
 	return c.log.write("apply", func() error { return c.Client.Apply(ctx, obj, opts...) })
 }
 
+// Delete counts and deletes.
 func (c *logged) Delete(ctx context.Context, obj client.Object, opts ...client.DeleteOption) error {
 	return c.log.write(line("delete", obj), func() error { return c.Client.Delete(ctx, obj, opts...) })
 }
 
+// Status is a client whose writes are counted too.
 func (c *logged) Status() client.SubResourceWriter {
 	return &loggedStatus{SubResourceWriter: c.Client.Status(), log: c.log}
 }
@@ -98,10 +104,12 @@ type loggedStatus struct {
 	log *Log
 }
 
+// Update counts and updates the status.
 func (s *loggedStatus) Update(ctx context.Context, obj client.Object, opts ...client.SubResourceUpdateOption) error {
 	return s.log.write(line("update status of", obj), func() error { return s.SubResourceWriter.Update(ctx, obj, opts...) })
 }
 
+// Patch counts and patches the status.
 func (s *loggedStatus) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
 	return s.log.write(line("patch status of", obj), func() error { return s.SubResourceWriter.Patch(ctx, obj, patch, opts...) })
 }

@@ -15,9 +15,13 @@ type IPLeaseSpec struct {
 	Interface string `json:"interface"`
 	// InterfaceUID is that NetworkInterface's UID: another of the same name is another holder.
 	InterfaceUID types.UID `json:"interfaceUID"`
+	// ReleasedAt is when the interface gave the address back; absent while it has it. Nobody gets a released address until its
+	// quarantine is over and the lease is deleted.
+	// +optional
+	ReleasedAt *metav1.MicroTime `json:"releasedAt,omitempty"`
 }
 
-// IPLease is one address in use. Its name is the Subnet's VNI and the address ("1001.10.0.0.5"), so that the API server's
+// IPLease is one address in use, or, for a while, one of the default Subnet that was just given back. Its name is the Subnet's VNI and the address ("1001.10.0.0.5"), so that the API server's
 // create is the lock. Leases are the only truth about usage.
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=iplease
@@ -26,6 +30,7 @@ type IPLeaseSpec struct {
 // +kubebuilder:printcolumn:name="Subnet",type=string,JSONPath=`.spec.subnet`
 // +kubebuilder:printcolumn:name="Address",type=string,JSONPath=`.spec.address`
 // +kubebuilder:printcolumn:name="Interface",type=string,JSONPath=`.spec.interface`
+// +kubebuilder:printcolumn:name="Released",type=date,JSONPath=`.spec.releasedAt`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type IPLease struct {
 	metav1.TypeMeta   `json:",inline"`

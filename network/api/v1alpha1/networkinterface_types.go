@@ -90,8 +90,8 @@ type NetworkInterfaceStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// NetworkInterface is one NIC, of a Pod or a virtual machine. Its name is its holder's identity: a Pod's UID, or what the
-// Pod's net.mnicloud.jp/interface annotation says.
+// NetworkInterface is one NIC, of a Pod or a virtual machine. Its name is its holder's identity: a Pod's UID, a replica of
+// a StatefulSet, or what the Pod's net.mnicloud.jp/interface annotation says.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,shortName=nic

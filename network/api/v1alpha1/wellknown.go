@@ -22,7 +22,8 @@ const (
 	// AnnotationSubnet on a Pod names the net.mnicloud.jp Subnet its interface is in; without it the Pod is in the default
 	// Subnet. Honoured only when the Subnet's VPC lists the Pod's namespace.
 	AnnotationSubnet = "net.mnicloud.jp/subnet"
-	// AnnotationInterface on a Pod names its NetworkInterface; without it the name is the Pod's UID. A controller that
+	// AnnotationInterface on a Pod names its NetworkInterface; without it the name is the Pod's UID, or, for a StatefulSet's, made
+	// of the namespace, the StatefulSet's UID and the replica's number. A controller that
 	// replaces Pods gives all of them the same interface name (say, its object's UID), and with it one address and MAC.
 	// An existing NetworkInterface is honoured only when its namespace is the Pod's.
 	AnnotationInterface = "net.mnicloud.jp/interface"

@@ -192,8 +192,8 @@ func TestRecoverKeepsWhatWorksAndRemovesWhatDoesNot(t *testing.T) {
 
 func TestACrashAtAnyStepOfAddOrDelConverges(t *testing.T) {
 	for name, crash := range map[string]func(*fixture, Record) error{
-		"ADD: after the record": func(f *fixture, r Record) error { return deleteLink(r.HostLink) },
-		"ADD: after the link": func(f *fixture, r Record) error {
+		"ADD: after the record": func(_ *fixture, r Record) error { return deleteLink(r.HostLink) },
+		"ADD: after the link": func(_ *fixture, r Record) error {
 			_, err := createLink(r, 1450)
 			return err
 		},

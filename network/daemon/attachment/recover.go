@@ -47,24 +47,28 @@ func (m *Manager) Recover(ctx context.Context) error {
 // Vanished tells the manager that a link of the host is gone. When it was an attachment's, nobody may ever send the DEL.
 func (m *Manager) Vanished(ctx context.Context, linkName string) error {
 	for _, r := range m.Store.List() {
-		if r.HostLink != linkName {
-			continue
+		if r.HostLink == linkName {
+			return m.detachVanished(ctx, r)
 		}
-		unlock, err := m.locks.lock(ctx, r.Key())
-		if err != nil {
-			return err
-		}
-		defer unlock()
-		if now, ok := m.Store.Get(r.Key()); !ok || now.Sequence != r.Sequence {
-			return nil
-		}
-		if _, err := netlink.LinkByName(r.HostLink); !isNotFound(err) {
-			return err
-		}
-		m.Log.Info("the container's namespace is gone", "container", r.ContainerID, "pod", r.Interface.Pod)
-		return m.detach(ctx, r)
 	}
 	return nil
+}
+
+// detachVanished detaches what the record is about, if it is still the newest and its link is really gone.
+func (m *Manager) detachVanished(ctx context.Context, r Record) error {
+	unlock, err := m.locks.lock(ctx, r.Key())
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if now, ok := m.Store.Get(r.Key()); !ok || now.Sequence != r.Sequence {
+		return nil
+	}
+	if _, err := netlink.LinkByName(r.HostLink); !isNotFound(err) {
+		return err
+	}
+	m.Log.Info("the container's namespace is gone", "container", r.ContainerID, "pod", r.Interface.Pod)
+	return m.detach(ctx, r)
 }
 
 // Replay does the detachments that the plugin queued while the daemon was down. An entry stays until it is done; one that

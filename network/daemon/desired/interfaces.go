@@ -91,6 +91,9 @@ func (s *State) addRemote(interfaces []netv1.NetworkInterface, vpcs map[uint32]b
 		if err != nil {
 			continue // not allocated yet
 		}
+		if check := nic.Spec.SourceDestCheck; check != nil && !*check && vpcs[nic.Status.VPCID] {
+			s.Forwarders[datapath.ForwarderKey{Member: node, VPCID: nic.Status.VPCID}] = datapath.Forwarder{}
+		}
 		endpoint := datapath.Endpoint{VPCID: nic.Status.VPCID, Kind: kindOf(nic.Status.VNI, nic.Spec.Platform), MAC: mac, Node: node}
 		if address, err := netip.ParseAddr(nic.Status.Address); err == nil && vpcs[nic.Status.VPCID] {
 			s.Endpoints[datapath.EndpointKey{VNI: nic.Status.VNI, Address: address}] = endpoint

@@ -42,17 +42,20 @@ type State struct {
 	Endpoints map[datapath.EndpointKey]datapath.Endpoint
 	Routes    map[datapath.RouteKey]datapath.Route
 	Members   map[netip.Addr]datapath.Member
-	Services  map[datapath.ServiceKey]datapath.Service
+	// Forwarders are the members that may send as addresses of a VPC that they do not have.
+	Forwarders map[datapath.ForwarderKey]datapath.Forwarder
+	Services   map[datapath.ServiceKey]datapath.Service
 }
 
 func newState() State {
 	return State{
-		Subnets:   map[uint32]datapath.Subnet{},
-		NICs:      map[uint32]datapath.NIC{},
-		Endpoints: map[datapath.EndpointKey]datapath.Endpoint{},
-		Routes:    map[datapath.RouteKey]datapath.Route{},
-		Members:   map[netip.Addr]datapath.Member{},
-		Services:  map[datapath.ServiceKey]datapath.Service{},
+		Subnets:    map[uint32]datapath.Subnet{},
+		NICs:       map[uint32]datapath.NIC{},
+		Endpoints:  map[datapath.EndpointKey]datapath.Endpoint{},
+		Routes:     map[datapath.RouteKey]datapath.Route{},
+		Members:    map[netip.Addr]datapath.Member{},
+		Forwarders: map[datapath.ForwarderKey]datapath.Forwarder{},
+		Services:   map[datapath.ServiceKey]datapath.Service{},
 	}
 }
 
@@ -112,6 +115,11 @@ func (s State) Of(a Attachment, newVPC bool) State {
 	for key, endpoint := range s.Endpoints {
 		if _, mine := own.Endpoints[key]; mine || newVPC && endpoint.VPCID == a.Interface.VPCID {
 			part.Endpoints[key] = endpoint
+		}
+	}
+	for key := range s.Forwarders {
+		if key.VPCID == a.Interface.VPCID {
+			part.Forwarders[key] = datapath.Forwarder{}
 		}
 	}
 	if nic, ok := s.NICs[uint32(a.Ifindex)]; ok {

@@ -172,6 +172,20 @@ func TestOnlyTheHolderOfAnInterfaceIsConnected(t *testing.T) {
 	}
 }
 
+func TestAMemberWithAForwardingInterfaceMaySendAsOthersOfTheVPC(t *testing.T) {
+	local := nic("web", "node-1", redFront, "10.0.1.5", "198.18.0.5")
+	router := nic("router", "node-2", redBack, "10.0.2.6", "198.18.0.6")
+	router.Spec.SourceDestCheck = new(bool)
+	stranger := nic("other", "node-2", blue, "10.0.1.5", "198.18.0.7")
+	stranger.Spec.SourceDestCheck = new(bool)
+	s := Compute(input([]Attachment{attached(t, local, redFront, 7, 1)}, local, router, stranger))
+	want := map[datapath.ForwarderKey]datapath.Forwarder{{Member: ip("192.0.2.3"), VPCID: 1001}: {}}
+	require.Equal(t, want, s.Forwarders)
+	require.Equal(t, want, s.Of(attached(t, local, redFront, 7, 1), false).Forwarders)
+	router.Spec.Pod = nil
+	require.Empty(t, Compute(input([]Attachment{attached(t, local, redFront, 7, 1)}, local, router)).Forwarders)
+}
+
 func TestTheNewestAttachmentOfAnInterfaceHasTheTraffic(t *testing.T) {
 	local := nic("web", "node-1", redFront, "10.0.1.5", "198.18.0.5")
 	s := Compute(input([]Attachment{attached(t, local, redFront, 8, 2), attached(t, local, redFront, 7, 1)}, local))

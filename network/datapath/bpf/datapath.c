@@ -5,6 +5,7 @@
 #include "explain.h"
 #include "forward.h"
 #include "ipv6.h"
+#include "source.h"
 #include "trace.h"
 
 /* Reads the Ethernet header; what is not IPv4 is a reason to drop. VLAN tags would be carried along unseen. */
@@ -116,6 +117,9 @@ static __always_inline int from_member(struct __sk_buff *skb)
 			return DROP(DROP_INFRASTRUCTURE_ADDRESS);
 		return open_to_interface(skb, &p, endpoint->ifindex, endpoint->vpc_id);
 	}
+	error = check_source(&p, key.vni, endpoint, &member);
+	if (error)
+		return error;
 	error = from_service(skb, &p, endpoint->vpc_id);
 	if (error < 0)
 		return error;

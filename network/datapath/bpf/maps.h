@@ -72,6 +72,16 @@ struct member {
 	__u32 pad;
 };
 
+/* A member that has an interface without source check in the VPC: it sends on what others sent. */
+struct forwarder_key {
+	struct address member;
+	__u32 vpc_id;
+};
+
+struct forwarder {
+	__u32 pad;
+};
+
 struct service_key {
 	struct address address;
 	__u32 vpc_id;
@@ -173,6 +183,7 @@ MAP(nics, BPF_MAP_TYPE_HASH, __u32, struct nic, 16384, BPF_F_NO_PREALLOC);
 MAP(endpoints, BPF_MAP_TYPE_HASH, struct endpoint_key, struct endpoint, 262144, BPF_F_NO_PREALLOC);
 MAP(routes, BPF_MAP_TYPE_LPM_TRIE, struct route_key, struct route, 65536, BPF_F_NO_PREALLOC);
 MAP(members, BPF_MAP_TYPE_HASH, struct address, struct member, 16384, BPF_F_NO_PREALLOC);
+MAP(forwarders, BPF_MAP_TYPE_HASH, struct forwarder_key, struct forwarder, 65536, BPF_F_NO_PREALLOC);
 MAP(services, BPF_MAP_TYPE_HASH, struct service_key, struct service, 65536, BPF_F_NO_PREALLOC);
 MAP(backends, BPF_MAP_TYPE_HASH, struct backend_key, struct backend, 262144, BPF_F_NO_PREALLOC);
 MAP(affinities, BPF_MAP_TYPE_LRU_HASH, struct affinity_key, struct affinity, 32768, 0);

@@ -92,7 +92,7 @@ func (n *Namespace) Dial(network, address string, timeout time.Duration) (net.Co
 	var conn net.Conn
 	err := n.Do(func() error {
 		var err error
-		conn, err = net.DialTimeout(network, address, timeout)
+		conn, err = (&net.Dialer{Timeout: timeout}).DialContext(context.Background(), network, address)
 		return err
 	})
 	if err != nil {

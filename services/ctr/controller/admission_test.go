@@ -25,6 +25,8 @@ func TestTheAPIServerRefusesContainersThatCannotBe(t *testing.T) {
 		{"image with a scheme", func(c *ctrv1.Container) { c.Spec.Image = "https://registry/whoami" }, "spec.image"},
 		{"image with an empty tag", func(c *ctrv1.Container) { c.Spec.Image = "whoami:" }, "spec.image"},
 		{"image with half a digest", func(c *ctrv1.Container) { c.Spec.Image = "whoami@sha256:abc" }, "spec.image"},
+		{"an address that is none", func(c *ctrv1.Container) { c.Spec.Address = "10.0.1" }, "address must be an IPv4 address such as 10.0.1.7"},
+		{"an IPv6 address", func(c *ctrv1.Container) { c.Spec.Address = "fd00::7" }, "address must be an IPv4 address"},
 		{"no Subnet", func(c *ctrv1.Container) { c.Spec.Subnet = "" }, "spec.subnet"},
 		{"a Subnet of another namespace", func(c *ctrv1.Container) { c.Spec.Subnet = strings.Repeat("x", 64) }, "spec.subnet"},
 		{"the cloud's variable", func(c *ctrv1.Container) { c.Spec.Env = []ctrv1.EnvVar{{Name: "MNI_ADDRESS"}} }, "names that begin with MNI_ are set by the cloud"},
@@ -62,9 +64,21 @@ func TestTheAPIServerRefusesContainersThatCannotBe(t *testing.T) {
 	}
 }
 
-func TestTheSubnetOfAContainerCannotBeChanged(t *testing.T) {
+func TestTheSubnetAndTheAddressOfAContainerCannotBeChanged(t *testing.T) {
 	w := newTenant(t)
 	c := w.container("web-0", "web")
 	c.Spec.Subnet = "other"
 	require.ErrorContains(t, w.Update(t.Context(), c), "subnet cannot be changed; make a new Container")
+	for _, address := range []string{"10.0.1.7", "10.0.1.8", ""} {
+		fixed := &ctrv1.Container{
+			ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, GenerateName: "fixed-"},
+			Spec:       ctrv1.ContainerSpec{Subnet: "web", Image: "whoami", Address: "10.0.1.9"},
+		}
+		if address == "10.0.1.7" {
+			fixed.Spec.Address = ""
+		}
+		require.NoError(t, w.Create(t.Context(), fixed))
+		fixed.Spec.Address = address
+		require.ErrorContains(t, w.Update(t.Context(), fixed), "address cannot be changed; make a new Container")
+	}
 }

@@ -3,7 +3,6 @@ package controller
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,7 +25,7 @@ type reconciler struct {
 	client client.Client
 	// live reads from the API server itself.
 	live client.Reader
-	// pods is a cache of Containers' Pods only.
+	// pods is a cache of Containers' Pods, no others, and of nodes.
 	pods   client.Reader
 	events events.EventRecorder
 	now    func() time.Time
@@ -92,7 +91,7 @@ func (r *reconciler) look(ctx context.Context, c *ctrv1.Container) (world, error
 	if err != nil {
 		return w, err
 	}
-	w.nodeLost, err = r.nodeLost(ctx, w.pod, w.now)
+	w.node, err = r.nodeOf(ctx, w.pod)
 	return w, err
 }
 
@@ -107,27 +106,6 @@ func find[T client.Object](ctx context.Context, from client.Reader, key client.O
 	}
 	found(obj)
 	return nil
-}
-
-// nodeLost tells whether the node of a Pod that ought to have ended by now does not answer. Only then is it asked.
-func (r *reconciler) nodeLost(ctx context.Context, pod *corev1.Pod, now time.Time) (bool, error) {
-	if pod == nil || pod.DeletionTimestamp.IsZero() || now.Before(pod.DeletionTimestamp.Add(overdue)) {
-		return false, nil
-	}
-	if pod.Spec.NodeName == "" {
-		return true, nil
-	}
-	node := &corev1.Node{}
-	err := r.live.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, node)
-	if apierrors.IsNotFound(err) {
-		return true, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("read node %s: %w", pod.Spec.NodeName, err)
-	}
-	return !slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	}), nil
 }
 
 // take does the step. The plan that it returns differs when the API server refuses the step.

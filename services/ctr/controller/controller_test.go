@@ -2,6 +2,7 @@ package controller
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/mnicloud/mnicloud/kit/conditions"
 	"github.com/mnicloud/mnicloud/kit/status"
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 	ctrv1 "github.com/mnicloud/mnicloud/services/ctr/api/v1alpha1"
@@ -71,34 +73,95 @@ func TestALostPodIsMadeAgainWithTheSameAddress(t *testing.T) {
 	}
 }
 
-func TestAPodOnALostNodeIsMadeElsewhereButOneThatIsSlowToEndIsWaitedFor(t *testing.T) {
+func TestAPodOnALostNodeIsMadeElsewhereAtOnceButOneThatIsSlowToEndIsWaitedFor(t *testing.T) {
 	w := newTenant(t)
 	startControllers(t)
 	w.subnet("web", "10.0.1.0/24")
-	lost := w.node("lost-"+w.namespace, corev1.ConditionUnknown)
+	lost := w.node("lost-"+w.namespace, corev1.ConditionTrue)
 	alive := w.node("alive-"+w.namespace, corev1.ConditionTrue)
 	gone, slow := w.container("gone", "web"), w.container("slow", "web")
 	gonePod, slowPod := w.bind(gone, lost.Name, ""), w.bind(slow, alive.Name, "")
 	w.untilPhase(gone, status.Ready)
 	address := gone.Status.Address
+	nic := w.interfaceOf(gone)
+	require.True(t, w.read(nic))
+	mac := nic.Status.MAC
 	require.NoError(t, w.Delete(w.ctx, gonePod))
 	require.NoError(t, w.Delete(w.ctx, slowPod))
+	require.Contains(t, w.untilReason(gone, "Replacing"), "is ending")
 	require.Contains(t, w.untilReason(slow, "Replacing"), "is ending")
 
-	ahead.Store(int64(time.Minute))
-	t.Cleanup(func() { ahead.Store(0) })
-	for _, c := range []*ctrv1.Container{gone, slow} { // a change makes the controller look at its clock
-		before := c.DeepCopy()
-		c.Labels = map[string]string{"look": "now"}
-		require.NoError(t, w.Patch(w.ctx, c, client.MergeFrom(before)))
-	}
+	w.answer(lost, corev1.ConditionUnknown) // nobody moves the clock: it is not waited for
 	again := w.bind(gone, alive.Name, gonePod.UID)
 	require.Contains(t, again.Spec.Containers[0].Env, corev1.EnvVar{Name: "MNI_ADDRESS", Value: address})
-	until(w, "is slow", slow, func(c *ctrv1.Container) bool { return c.Status.Phase == status.Provisioning })
+	until(w, "is on the other node", nic, func(n *netv1.NetworkInterface) bool { return n.Spec.Node == alive.Name })
+	require.Equal(t, address, nic.Status.Address)
+	require.Equal(t, mac, nic.Status.MAC)
+
+	w.later(slow)
+	until(w, "is slow", slow, func(c *ctrv1.Container) bool {
+		return strings.Contains(conditions.Message(c.Status.Conditions), "slow to end")
+	})
 	require.True(t, w.read(slowPod))
 	require.NotNil(t, slowPod.DeletionTimestamp, "its node answers, so it is waited for")
 	w.end(slowPod)
 	w.bind(slow, alive.Name, slowPod.UID)
+}
+
+func TestThePodsOfANodeThatIsRemovedAreMadeElsewhere(t *testing.T) {
+	w := newTenant(t)
+	startControllers(t)
+	w.subnet("web", "10.0.1.0/24")
+	node := w.node("removed-"+w.namespace, corev1.ConditionTrue)
+	c := w.container("web-0", "web")
+	pod := w.bind(c, node.Name, "")
+	w.untilPhase(c, status.Ready)
+	address := c.Status.Address
+	require.NoError(t, w.Delete(w.ctx, node))
+	until(w, "is asked to go", pod, func(p *corev1.Pod) bool { return p.DeletionTimestamp != nil })
+	w.later(c)
+	w.bind(c, "node-2", pod.UID)
+	until(w, "runs again", c, func(c *ctrv1.Container) bool { return c.Status.Phase == status.Ready && c.Status.Node == "node-2" })
+	require.Equal(t, address, c.Status.Address)
+}
+
+func TestAContainerHasTheAddressItAsksForOrSaysWhoseFaultItIs(t *testing.T) {
+	w := newTenant(t)
+	startControllers(t)
+	w.subnet("web", "10.0.1.0/24")
+	ask := func(name, address string) *ctrv1.Container {
+		c := &ctrv1.Container{
+			ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name},
+			Spec:       ctrv1.ContainerSpec{Subnet: "web", Image: "whoami", Address: address},
+		}
+		require.NoError(t, w.Create(w.ctx, c))
+		return c
+	}
+	first := ask("first", "10.0.1.77")
+	w.bind(first, "node-1", "")
+	w.untilPhase(first, status.Ready)
+	require.Equal(t, "10.0.1.77", first.Status.Address)
+	second, outside := ask("second", "10.0.1.77"), ask("outside", "10.9.9.9")
+	require.Contains(t, w.untilReason(second, "AddressInUse"), `spec.address: 10.0.1.77 of Subnet "web" is in use`)
+	message := w.untilReason(outside, "AddressInvalid")
+	require.Contains(t, message, `spec.address: "10.9.9.9" is outside the Subnet; ask for an address from 10.0.1.2 to 10.0.1.254 of Subnet web`)
+
+	pod := w.podOf(first)
+	require.True(t, w.read(pod))
+	require.NoError(t, w.Delete(w.ctx, first))
+	w.end(pod)
+	w.bind(second, "node-1", "")
+	until(w, "has the address", second, func(c *ctrv1.Container) bool { return c.Status.Address == "10.0.1.77" })
+}
+
+// later moves the controllers' clock a minute, and makes them look at it by a change of the Container.
+func (w *tenant) later(c *ctrv1.Container) {
+	w.t.Helper()
+	ahead.Store(int64(time.Minute))
+	w.t.Cleanup(func() { ahead.Store(0) })
+	before := c.DeepCopy()
+	c.Labels = map[string]string{"look": "now"}
+	require.NoError(w.t, w.Patch(w.ctx, c, client.MergeFrom(before)))
 }
 
 func TestAChangedSpecReplacesThePod(t *testing.T) {

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,9 +24,9 @@ type world struct {
 	nic *netv1.NetworkInterface
 	// pod is the Pod of its name that it controls; nil when there is none.
 	pod *corev1.Pod
-	// nodeLost says that the Pod's node does not answer.
-	nodeLost bool
-	now      time.Time
+	// node is how the Pod's node is.
+	node answer
+	now  time.Time
 }
 
 // step is what is done next.
@@ -48,7 +49,7 @@ type plan struct {
 	again  time.Duration
 }
 
-// overdue is how long after its end a Pod may still be there before its node is asked after.
+// overdue is how long after its end a Pod may still be there while its node speaks, but is not Ready.
 const overdue = 5 * time.Second
 
 // decide chooses the next step for a Container that is to be. A Pod that runs is never taken away because its Subnet, its
@@ -57,6 +58,9 @@ func decide(w world) plan {
 	running := w.pod != nil
 	if running && (!w.pod.DeletionTimestamp.IsZero() || finished(w.pod)) {
 		return replace(w)
+	}
+	if running && w.node == removed {
+		return plan{step: removePod, result: conditions.Progressing("Replacing", "node "+w.pod.Spec.NodeName+" was removed; another Pod is made elsewhere")}
 	}
 	if no := checkSubnet(w.container, w.subnet); no != nil {
 		if running {
@@ -113,14 +117,28 @@ func replace(w world) plan {
 	if w.pod.DeletionTimestamp.IsZero() {
 		return plan{step: removePod, result: conditions.Progressing("Replacing", "the Pod was lost"+on+why(w.pod.Status.Reason, w.pod.Status.Message)+"; another is made")}
 	}
+	switch left := w.untilForced(); {
+	case left <= 0:
+		return plan{step: forcePod, result: conditions.Progressing("Replacing", "node "+w.pod.Spec.NodeName+" does not answer; another Pod is made elsewhere")}
+	case w.now.Before(w.pod.DeletionTimestamp.Add(overdue)):
+		return plan{step: hold, result: conditions.Progressing("Replacing", "the old Pod is ending"+on+"; another is made then"), again: left}
+	default:
+		return plan{step: hold, result: conditions.Progressing("Replacing", "the old Pod is slow to end"+on+"; another is made then"), again: left}
+	}
+}
+
+// untilForced is how long to wait, before looking again, for a Pod that was asked to go; not positive when it is to be
+// removed without its node. One whose node is silent would not end in any case. Peers on the network refuse what it still
+// sends, so another can run at once.
+func (w world) untilForced() time.Duration {
 	left := w.pod.DeletionTimestamp.Add(overdue).Sub(w.now)
 	switch {
-	case left > 0:
-		return plan{step: hold, result: conditions.Progressing("Replacing", "the old Pod is ending"+on+"; another is made then"), again: left}
-	case w.nodeLost:
-		return plan{step: forcePod, result: conditions.Progressing("Replacing", "node "+w.pod.Spec.NodeName+" does not answer; another Pod is made elsewhere")}
+	case w.node == silent:
+		return 0
+	case left > 0 || w.node != answers || w.pod.Spec.NodeName == "":
+		return left
 	}
-	return plan{step: hold, result: conditions.Progressing("Replacing", "the old Pod is slow to end"+on+"; another is made then"), again: 2 * overdue}
+	return 2 * overdue
 }
 
 // checkSubnet decides whether the Container's Subnet can take it; nil means yes.
@@ -154,6 +172,11 @@ func addressProblem(c *ctrv1.Container, nic *netv1.NetworkInterface) conditions.
 	case ready.Reason == "AddressesExhausted":
 		return conditions.Failed(ready.Reason, fmt.Sprintf(
 			"spec.subnet: all addresses of Subnet %q are in use; delete a Container that is in it, or make a new one in another Subnet", c.Spec.Subnet))
+	case ready.Reason == "AddressInUse":
+		return conditions.Failed(ready.Reason, fmt.Sprintf(
+			"spec.address: %s of Subnet %q is in use; delete the Container that has it, or make this one anew with another address", c.Spec.Address, c.Spec.Subnet))
+	case ready.Reason == "AddressInvalid":
+		return conditions.Failed(ready.Reason, strings.ReplaceAll(ready.Message, nic.Spec.Subnet, c.Spec.Subnet))
 	case meta.IsStatusConditionTrue(nic.Status.Conditions, status.ConditionStalled):
 		return conditions.Failed(ready.Reason, fmt.Sprintf("spec.subnet: Subnet %q gives no address: %s", c.Spec.Subnet, ready.Message))
 	}

@@ -91,6 +91,12 @@ func TestTheNextStepFollowsFromWhatThereIs(t *testing.T) {
 		{"an interface without an address", func(w *world) { w.pod, w.nic = nil, &netv1.NetworkInterface{Spec: w.nic.Spec} }, hold, "Allocating", status.Provisioning, "", 0},
 		{"an interface that waits", func(w *world) { w.pod, w.nic = nil, anInterface("", conditions.Waiting("WaitingForSubnet", "")) }, hold, "Allocating", status.Provisioning, "", 0},
 		{"a full Subnet", func(w *world) { w.pod, w.nic = nil, anInterface("", conditions.Failed("AddressesExhausted", "")) }, hold, "AddressesExhausted", status.Error, `spec.subnet: all addresses of Subnet "web" are in use; delete a Container`, 0},
+		{"an address in use", func(w *world) {
+			w.pod, w.nic, w.container.Spec.Address = nil, anInterface("", conditions.Failed("AddressInUse", "by s-uid")), "10.0.1.7"
+		}, hold, "AddressInUse", status.Error, `spec.address: 10.0.1.7 of Subnet "web" is in use; delete the Container that has it`, 0},
+		{"an address that cannot be", func(w *world) {
+			w.pod, w.nic = nil, anInterface("", conditions.Failed("AddressInvalid", "spec.address: outside Subnet s-uid"))
+		}, hold, "AddressInvalid", status.Error, "spec.address: outside Subnet web", 0},
 		{"an interface that cannot be", func(w *world) { w.pod, w.nic = nil, anInterface("", conditions.Failed("NamespaceNotAllowed", "why")) }, hold, "NamespaceNotAllowed", status.Error, "why", 0},
 		{"an interface that goes", func(w *world) { w.pod, w.nic.DeletionTimestamp = nil, deleted(now) }, hold, "Allocating", status.Provisioning, "given back", 0},
 		{"an interface of a former Subnet", func(w *world) { w.pod, w.nic.Spec.Subnet = nil, "other" }, removeInterface, "Moving", status.Provisioning, "", 0},
@@ -108,8 +114,13 @@ func TestTheNextStepFollowsFromWhatThereIs(t *testing.T) {
 		{"a Pod that ended", func(w *world) { w.pod.Status.Phase = corev1.PodSucceeded }, removePod, "Replacing", status.Provisioning, "was lost", 0},
 		{"a Pod that is ending", func(w *world) { w.pod.DeletionTimestamp = deleted(now.Add(10 * time.Second)) }, hold, "Replacing", status.Provisioning, "is ending on node node-1", 15 * time.Second},
 		{"a Pod that is slow to end", func(w *world) { w.pod.DeletionTimestamp = deleted(now.Add(-time.Minute)) }, hold, "Replacing", status.Provisioning, "slow to end", 10 * time.Second},
-		{"a Pod on a node that is lost", func(w *world) { w.pod.DeletionTimestamp, w.nodeLost = deleted(now.Add(-time.Minute)), true }, forcePod, "Replacing", status.Provisioning, "node node-1 does not answer", 0},
-		{"a Pod on a node that is lost, not yet due", func(w *world) { w.pod.DeletionTimestamp, w.nodeLost = deleted(now), true }, hold, "Replacing", status.Provisioning, "", 5 * time.Second},
+		{"a Pod that is ending on a node that is silent", func(w *world) { w.pod.DeletionTimestamp, w.node = deleted(now.Add(10*time.Second)), silent }, forcePod, "Replacing", status.Provisioning, "node node-1 does not answer", 0},
+		{"a Pod that is ending on a node that fails", func(w *world) { w.pod.DeletionTimestamp, w.node = deleted(now), failing }, hold, "Replacing", status.Provisioning, "is ending", 5 * time.Second},
+		{"a Pod that is slow to end on a node that fails", func(w *world) { w.pod.DeletionTimestamp, w.node = deleted(now.Add(-time.Minute)), failing }, forcePod, "Replacing", status.Provisioning, "does not answer", 0},
+		{"a Pod that is ending on a node that was removed", func(w *world) { w.pod.DeletionTimestamp, w.node = deleted(now), removed }, hold, "Replacing", status.Provisioning, "is ending", 5 * time.Second},
+		{"a Pod that is slow to end on a node that was removed", func(w *world) { w.pod.DeletionTimestamp, w.node = deleted(now.Add(-time.Minute)), removed }, forcePod, "Replacing", status.Provisioning, "", 0},
+		{"a Pod on a node that was removed", func(w *world) { w.node = removed }, removePod, "Replacing", status.Provisioning, "node node-1 was removed", 0},
+		{"a Pod on a node that is silent, for now", func(w *world) { w.node = silent }, hold, "Ready", status.Ready, "", 0},
 
 		{"a Pod stays when its Subnet is in trouble", func(w *world) { w.subnet = aSubnet(conditions.Failed("X", "x")) }, hold, "Ready", status.Ready, "", 0},
 		{"a Pod stays when its Subnet goes", func(w *world) { w.subnet.DeletionTimestamp = deleted(now) }, hold, "Ready", status.Ready, "", 0},

@@ -52,17 +52,17 @@ func (r *reconciler) delete(ctx context.Context, c *ctrv1.Container) (time.Durat
 
 func (r *reconciler) deletePod(ctx context.Context, w world) (time.Duration, error) {
 	var err error
-	if w.nodeLost, err = r.nodeLost(ctx, w.pod, w.now); err != nil {
+	if w.node, err = r.nodeOf(ctx, w.pod); err != nil {
 		return 0, err
 	}
 	again := 2 * overdue
 	switch {
 	case w.pod.DeletionTimestamp.IsZero():
 		err = r.remove(ctx, w.pod)
-	case w.nodeLost:
+	case w.untilForced() <= 0:
 		err = r.remove(ctx, w.pod, client.GracePeriodSeconds(0))
 	default:
-		again = max(again, w.pod.DeletionTimestamp.Add(overdue).Sub(w.now))
+		again = w.untilForced()
 	}
 	if err != nil {
 		return 0, err

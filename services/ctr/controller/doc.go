@@ -3,7 +3,7 @@
 // the Container's name, and the Container's status. It imports the VPC service's API, never its controllers.
 //
 // container.go reads from top to bottom; decide.go chooses the next step and observe.go tells how a Pod is, both pure;
-// render.go makes the Pod.
+// render.go makes the Pod, node.go tells how its node is.
 //
 // +kubebuilder:rbac:groups=ctr.mnicloud.jp,resources=containers,verbs=get;list;watch;update;patch
 // +kubebuilder:rbac:groups=ctr.mnicloud.jp,resources=containers/status,verbs=get;update;patch
@@ -11,6 +11,6 @@
 // +kubebuilder:rbac:groups=vpc.mnicloud.jp,resources=subnets,verbs=get;list;watch
 // +kubebuilder:rbac:groups=net.mnicloud.jp,resources=networkinterfaces,verbs=get;list;watch;create;delete
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;delete
-// +kubebuilder:rbac:groups="",resources=nodes,verbs=get
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 package controller

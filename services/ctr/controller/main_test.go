@@ -88,7 +88,7 @@ func startControllers(t *testing.T) {
 func startNetwork(t *testing.T) {
 	t.Helper()
 	mgr := newManager(t)
-	require.NoError(t, network.SetupWithManager(mgr, network.Config{InfrastructureCIDR: netip.MustParsePrefix("198.18.0.0/17")}))
+	require.NoError(t, network.SetupWithManager(t.Context(), mgr, network.Config{InfrastructureCIDR: netip.MustParsePrefix("198.18.0.0/17")}))
 	t.Cleanup(run(t, mgr))
 }
 
@@ -104,7 +104,7 @@ func runControllers(t *testing.T, log *writes.Log) (stop func()) {
 	if log != nil {
 		c = log.Client(c)
 	}
-	require.NoError(t, setup(mgr, Config{}, c, func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }))
+	require.NoError(t, setup(t.Context(), mgr, Config{}, c, func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }))
 	return run(t, mgr)
 }
 
@@ -176,9 +176,13 @@ func (w *tenant) interfaceOf(c *ctrv1.Container) *netv1.NetworkInterface {
 	return &netv1.NetworkInterface{ObjectMeta: metav1.ObjectMeta{Name: string(c.UID)}}
 }
 
-// bind puts the Container's Pod, once it is there and not the one with the UID before, on a node and lets it run.
+// bind puts the Container's Pod, once it is there and not the one with the UID before, on a node and lets it run. A node that
+// does not exist is made.
 func (w *tenant) bind(c *ctrv1.Container, node string, before types.UID) *corev1.Pod {
 	w.t.Helper()
+	if !w.read(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}) {
+		w.node(node, corev1.ConditionTrue)
+	}
 	pod := w.podOf(c)
 	until(w, "its Pod is made", pod, func(p *corev1.Pod) bool { return p.UID != before && p.DeletionTimestamp == nil })
 	require.NoError(w.t, w.SubResource("binding").Create(w.ctx, pod, &corev1.Binding{
@@ -257,8 +261,14 @@ func (w *tenant) node(name string, answers corev1.ConditionStatus) *corev1.Node 
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	require.NoError(w.t, w.Create(w.ctx, node))
 	w.t.Cleanup(func() { _ = w.Delete(w.ctx, node) })
-	before := node.DeepCopy()
-	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: answers}}
-	require.NoError(w.t, w.Status().Patch(w.ctx, node, client.MergeFrom(before)))
+	w.answer(node, answers)
 	return node
+}
+
+// answer does the node lifecycle controller's part.
+func (w *tenant) answer(node *corev1.Node, ready corev1.ConditionStatus) {
+	w.t.Helper()
+	before := node.DeepCopy()
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}
+	require.NoError(w.t, w.Status().Patch(w.ctx, node, client.MergeFrom(before)))
 }

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"errors"
 	"strings"
 	"time"
 
@@ -37,8 +38,8 @@ func refusedPod(err error) (p plan, ok bool) {
 
 // fields says what is wrong with a Pod in terms of the Container's fields.
 func fields(err error) string {
-	status, ok := err.(apierrors.APIStatus) //nolint:errorlint // the client returns it unwrapped
-	if !ok || status.Status().Details == nil {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Details == nil {
 		return err.Error()
 	}
 	var problems []string

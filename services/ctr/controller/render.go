@@ -31,8 +31,9 @@ const (
 	resolver = "169.254.0.53"
 	// stopSeconds is how long a container may take to end after SIGTERM.
 	stopSeconds = 10
-	// lostNodeSeconds is how long a Pod stays on a node that does not answer before another is made elsewhere.
-	lostNodeSeconds = 30
+	// silentSeconds is how long a Pod stays on a node after nobody has heard of it for the cluster's grace period (20 s in the
+	// embedded default), failingSeconds on one that says that it is not ready. Then another is made elsewhere.
+	silentSeconds, failingSeconds = 15, 30
 )
 
 // render makes the Container's Pod. The same input gives the same Pod.
@@ -61,7 +62,7 @@ func render(c *ctrv1.Container, subnet *vpcv1.Subnet, address string) (*corev1.P
 			SecurityContext: &corev1.PodSecurityContext{
 				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 			},
-			Tolerations: []corev1.Toleration{tolerateBriefly(corev1.TaintNodeNotReady), tolerateBriefly(corev1.TaintNodeUnreachable)},
+			Tolerations: []corev1.Toleration{tolerate(corev1.TaintNodeNotReady, failingSeconds), tolerate(corev1.TaintNodeUnreachable, silentSeconds)},
 			Containers:  []corev1.Container{renderContainer(c, subnet, address)},
 		},
 	}
@@ -125,10 +126,10 @@ func renderProbe(p *ctrv1.Probe) *corev1.Probe {
 	return out
 }
 
-func tolerateBriefly(taint string) corev1.Toleration {
+func tolerate(taint string, seconds int64) corev1.Toleration {
 	return corev1.Toleration{
 		Key: taint, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute,
-		TolerationSeconds: ptr.To[int64](lostNodeSeconds),
+		TolerationSeconds: ptr.To(seconds),
 	}
 }
 
@@ -155,6 +156,6 @@ func newInterface(c *ctrv1.Container, subnet string) *netv1.NetworkInterface {
 			Labels:      map[string]string{labelNamespace: c.Namespace, labelContainer: c.Name},
 			Annotations: map[string]string{netv1.AnnotationHolder: "Container " + c.Name},
 		},
-		Spec: netv1.NetworkInterfaceSpec{Subnet: subnet, Namespace: c.Namespace, Retain: true},
+		Spec: netv1.NetworkInterfaceSpec{Subnet: subnet, Namespace: c.Namespace, Address: c.Spec.Address, Retain: true},
 	}
 }

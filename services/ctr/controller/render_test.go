@@ -50,10 +50,11 @@ func TestAPodIsWhatItsContainerSays(t *testing.T) {
 	require.Equal(t, []string{"169.254.0.53"}, spec.DNSConfig.Nameservers)
 	require.Empty(t, spec.NodeName, "the scheduler places it")
 	require.Equal(t, map[string]string{"kubernetes.io/hostname": "node-2"}, spec.NodeSelector)
-	require.Len(t, spec.Tolerations, 2)
+	seconds := map[string]int64{}
 	for _, toleration := range spec.Tolerations {
-		require.EqualValues(t, 30, *toleration.TolerationSeconds)
+		seconds[toleration.Key] = *toleration.TolerationSeconds
 	}
+	require.Equal(t, map[string]int64{corev1.TaintNodeNotReady: 30, corev1.TaintNodeUnreachable: 15}, seconds)
 
 	container := spec.Containers[0]
 	require.Equal(t, []string{"/whoami"}, container.Command)

@@ -37,17 +37,17 @@ const (
 
 // SetupWithManager adds the reconciler of Containers to the manager, whose scheme must know ctr, vpc and
 // net.mnicloud.jp/v1alpha1 and the core kinds. It holds Containers' Pods in a cache of its own.
-func SetupWithManager(mgr ctrl.Manager, config Config) error {
-	return setup(mgr, config, mgr.GetClient(), time.Now)
+func SetupWithManager(ctx context.Context, mgr ctrl.Manager, config Config) error {
+	return setup(ctx, mgr, config, mgr.GetClient(), time.Now)
 }
 
 // setup adds the reconciler with the client that it writes with, and its clock.
-func setup(mgr ctrl.Manager, config Config, c client.Client, now func() time.Time) error {
+func setup(ctx context.Context, mgr ctrl.Manager, config Config, c client.Client, now func() time.Time) error {
 	pods, err := podCache(mgr)
 	if err != nil {
 		return err
 	}
-	if err := addIndexes(context.Background(), mgr.GetFieldIndexer()); err != nil {
+	if err := addIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
 	workers := config.Workers
@@ -61,11 +61,12 @@ func setup(mgr ctrl.Manager, config Config, c client.Client, now func() time.Tim
 		Watches(&netv1.NetworkInterface{}, handler.EnqueueRequestsFromMapFunc(requestContainerOfInterface)).
 		WatchesRawSource(source.Kind(pods, &corev1.Pod{},
 			handler.TypedEnqueueRequestForOwner[*corev1.Pod](mgr.GetScheme(), mgr.GetRESTMapper(), &ctrv1.Container{}, handler.OnlyControllerOwner()))).
+		WatchesRawSource(source.Kind(pods, &corev1.Node{}, r.containersOn(), nodeChanged)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Complete(r)
 }
 
-// podCache holds the Pods of Containers, and no others.
+// podCache holds the Pods of Containers, no others, and all nodes.
 func podCache(mgr ctrl.Manager) (cache.Cache, error) {
 	ours, err := labels.NewRequirement(labelContainer, selection.Exists, nil)
 	if err != nil {
@@ -75,9 +76,19 @@ func podCache(mgr ctrl.Manager) (cache.Cache, error) {
 		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
 		DefaultLabelSelector: labels.NewSelector().Add(*ours),
 		DefaultTransform:     cache.TransformStripManagedFields(),
+		ByObject:             map[client.Object]cache.ByObject{&corev1.Node{}: {Label: labels.Everything(), Transform: stripNode}},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make a cache of the Pods of Containers: %w", err)
+	}
+	err = pods.IndexField(context.Background(), &corev1.Pod{}, podByNode, func(o client.Object) []string {
+		if pod, ok := o.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
+			return []string{pod.Spec.NodeName}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("index the Pods of Containers by their node: %w", err)
 	}
 	if err := mgr.Add(pods); err != nil {
 		return nil, fmt.Errorf("add the cache of the Pods of Containers: %w", err)

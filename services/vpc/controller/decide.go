@@ -57,7 +57,7 @@ func checkSubnet(subnet *vpcv1.Subnet, vpc *vpcv1.Vpc) refusal {
 		return refuse(conditions.Failed(reasonCIDRInvalid, fmt.Sprintf("spec.cidr %q is not an address range; make a new Subnet with one such as 10.0.1.0/24", subnet.Spec.CIDR)))
 	}
 	whole, err := netip.ParsePrefix(vpc.Spec.CIDR)
-	if err == nil && !(whole.Bits() <= cidr.Bits() && whole.Contains(cidr.Addr())) {
+	if err == nil && (cidr.Bits() < whole.Bits() || !whole.Contains(cidr.Addr())) {
 		return refuse(conditions.Failed(reasonCIDROutsideVPC, fmt.Sprintf(
 			"spec.cidr %s is not a part of %s, the range of Vpc %q; make a new Subnet with a part of it", cidr, whole, name)))
 	}

@@ -86,7 +86,7 @@ func startControllers(t *testing.T) {
 func startNetwork(t *testing.T) {
 	t.Helper()
 	mgr := newManager(t)
-	require.NoError(t, network.SetupWithManager(mgr, network.Config{InfrastructureCIDR: netip.MustParsePrefix("198.18.0.0/17")}))
+	require.NoError(t, network.SetupWithManager(t.Context(), mgr, network.Config{InfrastructureCIDR: netip.MustParsePrefix("198.18.0.0/17")}))
 	t.Cleanup(run(t, mgr))
 }
 
@@ -100,7 +100,7 @@ func runControllers(t *testing.T, log *writes.Log) (stop func()) {
 		c = log.Client(c)
 	}
 	require.NoError(t, netbackend.AddIndexes(t.Context(), mgr.GetFieldIndexer()))
-	require.NoError(t, setup(mgr, Config{
+	require.NoError(t, setup(t.Context(), mgr, Config{
 		Backend:       netbackend.New(c, mgr.GetAPIReader()),
 		ReservedCIDRs: []netip.Prefix{netip.MustParsePrefix("172.30.0.0/16")},
 	}, c))

@@ -34,12 +34,12 @@ type Config struct {
 const subnetByVPC = "spec.vpc"
 
 // SetupWithManager adds the reconcilers of Vpc and Subnet to the manager, whose scheme must know vpc.mnicloud.jp/v1alpha1.
-func SetupWithManager(mgr ctrl.Manager, config Config) error {
-	return setup(mgr, config, mgr.GetClient())
+func SetupWithManager(ctx context.Context, mgr ctrl.Manager, config Config) error {
+	return setup(ctx, mgr, config, mgr.GetClient())
 }
 
 // setup adds the reconcilers with the client that they write with.
-func setup(mgr ctrl.Manager, config Config, c client.Client) error {
+func setup(ctx context.Context, mgr ctrl.Manager, config Config, c client.Client) error {
 	if config.Backend == nil {
 		return errors.New("vpc controller: a network backend is needed")
 	}
@@ -47,7 +47,7 @@ func setup(mgr ctrl.Manager, config Config, c client.Client) error {
 	if workers <= 0 {
 		workers = 4
 	}
-	err := mgr.GetFieldIndexer().IndexField(context.Background(), &vpcv1.Subnet{}, subnetByVPC, func(o client.Object) []string {
+	err := mgr.GetFieldIndexer().IndexField(ctx, &vpcv1.Subnet{}, subnetByVPC, func(o client.Object) []string {
 		if subnet, ok := o.(*vpcv1.Subnet); ok {
 			return []string{subnet.Spec.VPC}
 		}

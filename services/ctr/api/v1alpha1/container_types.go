@@ -115,12 +115,19 @@ type Probes struct {
 }
 
 // ContainerSpec is what a Container should be.
+// +kubebuilder:validation:XValidation:rule="has(self.address) == has(oldSelf.address) && (!has(self.address) || self.address == oldSelf.address)",message="address cannot be changed; make a new Container"
 type ContainerSpec struct {
 	// Subnet is the name of the Subnet, of the same tenant, that the Container is in.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="subnet cannot be changed; make a new Container"
 	Subnet string `json:"subnet"`
+	// Address asks for one address of the Subnet (10.0.1.7); without it any free one is given. Either way it stays with the
+	// Container.
+	// +optional
+	// +kubebuilder:validation:MaxLength=45
+	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip(self).family() == 4",message="address must be an IPv4 address such as 10.0.1.7"
+	Address string `json:"address,omitempty"`
 	// Image reference: [registry/]repository[:tag][@digest] (OCI distribution specification).
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512

@@ -1,0 +1,37 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+)
+
+// Open opens the pinned maps of a datapath that some process has loaded, to look at them. It has no programs; nothing can be
+// attached with it.
+func Open(pinPath string) (*Datapath, error) {
+	spec, err := loadBpf()
+	if err != nil {
+		return nil, fmt.Errorf("read the embedded object file: %w", err)
+	}
+	d := &Datapath{config: Config{PinPath: pinPath}, collection: &ebpf.Collection{Maps: map[string]*ebpf.Map{}}}
+	for name, mapSpec := range spec.Maps {
+		if mapSpec.Name[0] == '.' || name == bpfMapTraces {
+			continue
+		}
+		m, err := ebpf.LoadPinnedMap(filepath.Join(mapsDir(pinPath), name), nil)
+		if err == nil {
+			d.collection.Maps[name] = m
+			if m.KeySize() != mapSpec.KeySize || m.ValueSize() != mapSpec.ValueSize {
+				err = errors.New("it has the layout of another version")
+			}
+		}
+		if err != nil {
+			d.collection.Close()
+			return nil, fmt.Errorf("open map %s: %w", name, err)
+		}
+	}
+	d.openTables()
+	return d, nil
+}

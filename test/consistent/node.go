@@ -1,0 +1,205 @@
+package consistent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mnicloud/mnicloud/distro/instance"
+	"github.com/mnicloud/mnicloud/distro/node"
+	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+	"github.com/mnicloud/mnicloud/network/daemon/attachment"
+	"github.com/mnicloud/mnicloud/network/daemon/desired"
+	"github.com/mnicloud/mnicloud/network/datapath"
+)
+
+// attachmentsDir is where a node's daemon keeps its records, in the node's file system.
+const attachmentsDir = "var/lib/mni-netd/attachments"
+
+// aliasPrefix begins the alias of the host's end of each attachment's link.
+const aliasPrefix = "mni-netd attachment "
+
+// Node says what on one node differs from what the API server and the attachments on the node say should be there.
+func Node(ctx context.Context, from client.Reader, n instance.Node) ([]string, error) {
+	records, err := records(n)
+	if err != nil {
+		return nil, err
+	}
+	links, err := links(n)
+	if err != nil {
+		return nil, err
+	}
+	in, err := input(ctx, from, n)
+	if err != nil {
+		return nil, err
+	}
+	var wrong []string
+	say := func(format string, args ...any) { wrong = append(wrong, n.Name()+": "+fmt.Sprintf(format, args...)) }
+	held := map[string]bool{}
+	for i := range in.Interfaces {
+		if pod := in.Interfaces[i].Spec.Pod; pod != nil && in.Interfaces[i].Spec.Node == n.Name() {
+			held[string(pod.UID)] = true
+		}
+	}
+	for key, r := range records {
+		ifindex, there := links[key]
+		switch {
+		case !there:
+			say("the record of %s (Pod %s) has no link", key, r.Interface.Pod)
+		case !r.Complete:
+			say("the record of %s (Pod %s) is not complete", key, r.Interface.Pod)
+		case !held[string(r.Interface.Pod.UID)]:
+			say("Pod %s is attached, and holds no interface here", r.Interface.Pod)
+		}
+		if there {
+			in.Attachments = append(in.Attachments, desired.Attachment{Record: r, Ifindex: ifindex})
+		}
+	}
+	for key := range links {
+		if _, there := records[key]; !there {
+			say("the link of %s has no record", key)
+		}
+	}
+	maps, err := compareMaps(n, desired.Compute(in))
+	if err != nil {
+		return nil, err
+	}
+	pins, err := comparePins(n, links)
+	return append(append(wrong, maps...), pins...), err
+}
+
+// records are the attachments that the node's daemon has noted, by key.
+func records(n instance.Node) (map[string]attachment.Record, error) {
+	files, err := filepath.Glob(filepath.Join(n.StateDir(), attachmentsDir, "*.json"))
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]attachment.Record{}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		var r attachment.Record
+		if err := json.Unmarshal(data, &r); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		found[r.Key()] = r
+	}
+	return found, nil
+}
+
+// links are the ifindexes of the host's ends of attachments, by key.
+func links(n instance.Node) (map[string]int, error) {
+	found := map[string]int{}
+	err := node.Run(n, func() error {
+		all, err := netlink.LinkList()
+		for _, l := range all {
+			if key, ours := strings.CutPrefix(l.Attrs().Alias, aliasPrefix); ours {
+				found[key] = l.Attrs().Index
+			}
+		}
+		return err
+	})
+	return found, err
+}
+
+// input is what the maps depend on beside the attachments, as the API server has it.
+func input(ctx context.Context, from client.Reader, n instance.Node) (desired.Input, error) {
+	var nodes corev1.NodeList
+	var subnets netv1.SubnetList
+	var nics netv1.NetworkInterfaceList
+	var services corev1.ServiceList
+	var slices discoveryv1.EndpointSliceList
+	for _, list := range []client.ObjectList{&nodes, &subnets, &nics, &services, &slices} {
+		if err := from.List(ctx, list); err != nil {
+			return desired.Input{}, err
+		}
+	}
+	in := desired.Input{
+		Node: n.Name(), Address: n.Address(), Nodes: nodes.Items, Subnets: subnets.Items, Interfaces: nics.Items,
+		Services: services.Items, Slices: slices.Items,
+	}
+	in.ExtraHosts = append(in.ExtraHosts, n.Instance.Addresses().Machine)
+	return in, nil
+}
+
+func compareMaps(n instance.Node, want desired.State) ([]string, error) {
+	d, err := datapath.Open(n.PinDir())
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", n.Name(), err)
+	}
+	defer d.Close()
+	var wrong []string
+	err = errors.Join(
+		compare(&wrong, n.Name()+": members", want.Members, d.Members.List),
+		compare(&wrong, n.Name()+": subnets", want.Subnets, d.Subnets.List),
+		compare(&wrong, n.Name()+": routes", want.Routes, d.Routes.List),
+		compare(&wrong, n.Name()+": endpoints", want.Endpoints, d.Endpoints.List),
+		compare(&wrong, n.Name()+": forwarders", want.Forwarders, d.Forwarders.List),
+		compare(&wrong, n.Name()+": nics", want.NICs, d.NICs.List),
+	)
+	return wrong, err
+}
+
+// compare says what is missing, different or too much in a map.
+func compare[K, V comparable](wrong *[]string, table string, want map[K]V, list func() (map[K]V, error)) error {
+	have, err := list()
+	if err != nil {
+		return err
+	}
+	for key, value := range want {
+		if got, ok := have[key]; !ok {
+			*wrong = append(*wrong, fmt.Sprintf("%s: %v is missing", table, key))
+		} else if got != value {
+			*wrong = append(*wrong, fmt.Sprintf("%s: %v is %+v, not %+v", table, key, got, value))
+		}
+	}
+	for key := range have {
+		if _, ok := want[key]; !ok {
+			*wrong = append(*wrong, fmt.Sprintf("%s: %v is left over", table, key))
+		}
+	}
+	return nil
+}
+
+// comparePins: with tcx each attachment has one pinned link, and so have the host's veth and the vxlan device; with clsact
+// there are none.
+func comparePins(n instance.Node, links map[string]int) ([]string, error) {
+	entries, err := os.ReadDir(filepath.Join(n.PinDir(), "links"))
+	if err != nil {
+		return nil, err
+	}
+	const others = 2
+	if len(entries) == 0 || len(entries) == len(links)+others {
+		return nil, nil
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return []string{fmt.Sprintf("%s: %d programs are pinned for %d attachments: %s", n.Name(), len(entries)-others, len(links), strings.Join(names, ", "))}, nil
+}
+
+// Cloud compares everything: the API server's objects with each other and with each node.
+func Cloud(ctx context.Context, from client.Reader, inst instance.Instance, nodes int) error {
+	wrong, err := Objects(ctx, from)
+	for _, n := range inst.Nodes(nodes) {
+		differences, problem := Node(ctx, from, n)
+		wrong, err = append(wrong, differences...), errors.Join(err, problem)
+	}
+	return Error(wrong, err)
+}

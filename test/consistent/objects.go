@@ -1,0 +1,189 @@
+package consistent
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+	"github.com/mnicloud/mnicloud/network/ipam"
+)
+
+// Objects says what does not fit together among Subnets, interfaces, leases and Pods in the API server.
+func Objects(ctx context.Context, from client.Reader) ([]string, error) {
+	var subnets netv1.SubnetList
+	var nics netv1.NetworkInterfaceList
+	var leases netv1.IPLeaseList
+	var pods corev1.PodList
+	for _, list := range []client.ObjectList{&subnets, &nics, &leases, &pods} {
+		if err := from.List(ctx, list); err != nil {
+			return nil, err
+		}
+	}
+	wrong := compareLeases(nics.Items, leases.Items)
+	wrong = append(wrong, comparePods(nics.Items, pods.Items)...)
+	return append(wrong, compareSubnets(subnets.Items, nics.Items)...), nil
+}
+
+// compareLeases: each published address has a lease, each lease in use is of a published address, and none has two holders.
+func compareLeases(nics []netv1.NetworkInterface, leases []netv1.IPLease) []string {
+	var wrong []string
+	want := map[string]types.UID{}
+	for i := range nics {
+		nic := &nics[i]
+		for _, name := range published(nic) {
+			if other, double := want[name]; double {
+				wrong = append(wrong, fmt.Sprintf("address %s is published by NetworkInterface %s and by one with UID %s", name, nic.Name, other))
+			}
+			want[name] = nic.UID
+		}
+	}
+	for i := range leases {
+		lease := &leases[i]
+		if lease.Spec.ReleasedAt != nil {
+			continue
+		}
+		if holder, ok := want[lease.Name]; !ok || holder != lease.Spec.InterfaceUID {
+			wrong = append(wrong, fmt.Sprintf("IPLease %s is of NetworkInterface %s (UID %s), which does not publish it", lease.Name, lease.Spec.Interface, lease.Spec.InterfaceUID))
+		}
+		delete(want, lease.Name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		wrong = append(wrong, fmt.Sprintf("address %s of the NetworkInterface with UID %s has no lease", name, want[name]))
+	}
+	return wrong
+}
+
+// published are the names of the leases that an interface's status stands for.
+func published(nic *netv1.NetworkInterface) []string {
+	if nic.Status.Address == "" {
+		return nil
+	}
+	names := []string{fmt.Sprintf("%d.%s", nic.Status.VNI, nic.Status.Address)}
+	if nic.Status.VNI != netv1.DefaultVNI {
+		names = append(names, fmt.Sprintf("%d.%s", netv1.DefaultVNI, nic.Status.InfrastructureAddress))
+	}
+	return names
+}
+
+// comparePods: each Pod that runs has one interface, on its node, and its address is the interface's; no interface is attached
+// to a Pod that is not there.
+func comparePods(nics []netv1.NetworkInterface, pods []corev1.Pod) []string {
+	var wrong []string
+	byPod := map[types.UID][]*netv1.NetworkInterface{}
+	for i := range nics {
+		if pod := nics[i].Spec.Pod; pod != nil {
+			byPod[pod.UID] = append(byPod[pod.UID], &nics[i])
+		}
+	}
+	for i := range pods {
+		pod := &pods[i]
+		has := byPod[pod.UID]
+		delete(byPod, pod.UID)
+		if pod.Spec.HostNetwork || pod.Status.Phase != corev1.PodRunning || pod.DeletionTimestamp != nil {
+			continue
+		}
+		name := pod.Namespace + "/" + pod.Name
+		switch {
+		case len(has) != 1:
+			wrong = append(wrong, fmt.Sprintf("Pod %s runs and has %d interfaces", name, len(has)))
+		case has[0].Spec.Node != pod.Spec.NodeName:
+			wrong = append(wrong, fmt.Sprintf("Pod %s is on node %s, its NetworkInterface %s on %q", name, pod.Spec.NodeName, has[0].Name, has[0].Spec.Node))
+		case pod.Status.PodIP != has[0].Status.InfrastructureAddress:
+			wrong = append(wrong, fmt.Sprintf("Pod %s says its address is %q, its NetworkInterface %s says %q", name, pod.Status.PodIP, has[0].Name, has[0].Status.InfrastructureAddress))
+		}
+	}
+	for uid, left := range byPod {
+		for _, nic := range left {
+			wrong = append(wrong, fmt.Sprintf("NetworkInterface %s is attached to Pod %s/%s (UID %s), which does not exist", nic.Name, nic.Spec.Pod.Namespace, nic.Spec.Pod.Name, uid))
+		}
+	}
+	return wrong
+}
+
+// compareSubnets: no two have one VNI, and each address is within its Subnet.
+func compareSubnets(subnets []netv1.Subnet, nics []netv1.NetworkInterface) []string {
+	var wrong []string
+	byName, byVNI := map[string]*netv1.Subnet{}, map[uint32]string{}
+	for i := range subnets {
+		s := &subnets[i]
+		byName[s.Name] = s
+		if other := byVNI[s.Status.VNI]; s.Status.VNI != 0 && other != "" {
+			wrong = append(wrong, fmt.Sprintf("Subnets %s and %s have one VNI, %d", s.Name, other, s.Status.VNI))
+		}
+		byVNI[s.Status.VNI] = s.Name
+	}
+	for i := range nics {
+		nic := &nics[i]
+		s := byName[nic.Spec.Subnet]
+		switch {
+		case s == nil:
+			wrong = append(wrong, fmt.Sprintf("NetworkInterface %s is in Subnet %s, which does not exist", nic.Name, nic.Spec.Subnet))
+		case nic.Status.VNI != 0 && nic.Status.VNI != s.Status.VNI:
+			wrong = append(wrong, fmt.Sprintf("NetworkInterface %s has VNI %d, its Subnet %s %d", nic.Name, nic.Status.VNI, s.Name, s.Status.VNI))
+		}
+	}
+	return wrong
+}
+
+// Gone says what is left of namespaces that were deleted, and of objects named by UIDs that are no more.
+func Gone(ctx context.Context, from client.Reader, namespaces ...string) ([]string, error) {
+	var nics netv1.NetworkInterfaceList
+	var leases netv1.IPLeaseList
+	var vpcs netv1.VPCList
+	for _, list := range []client.ObjectList{&nics, &leases, &vpcs} {
+		if err := from.List(ctx, list); err != nil {
+			return nil, err
+		}
+	}
+	var left []string
+	alive := map[types.UID]bool{}
+	for i := range nics.Items {
+		nic := &nics.Items[i]
+		alive[nic.UID] = true
+		if slices.Contains(namespaces, nic.Spec.Namespace) {
+			left = append(left, fmt.Sprintf("NetworkInterface %s of namespace %s", nic.Name, nic.Spec.Namespace))
+		}
+	}
+	for i := range leases.Items {
+		lease := &leases.Items[i]
+		if lease.Spec.ReleasedAt != nil {
+			if vni, _, err := ipam.ParseLeaseName(lease.Name); err == nil && vni == netv1.DefaultVNI {
+				continue // in quarantine
+			}
+		}
+		if !alive[lease.Spec.InterfaceUID] {
+			left = append(left, fmt.Sprintf("IPLease %s of NetworkInterface %s", lease.Name, lease.Spec.Interface))
+		}
+	}
+	for i := range vpcs.Items {
+		for _, namespace := range namespaces {
+			if slices.Contains(vpcs.Items[i].Spec.Namespaces, namespace) {
+				left = append(left, fmt.Sprintf("VPC %s of namespace %s", vpcs.Items[i].Name, namespace))
+			}
+		}
+	}
+	for _, namespace := range namespaces {
+		if err := from.Get(ctx, client.ObjectKey{Name: namespace}, &corev1.Namespace{}); client.IgnoreNotFound(err) != nil {
+			return nil, err
+		} else if err == nil {
+			left = append(left, "Namespace "+namespace)
+		}
+	}
+	return left, nil
+}
+
+// Error makes an error of differences; nil when there are none.
+func Error(wrong []string, err error) error {
+	if err != nil || len(wrong) == 0 {
+		return err
+	}
+	slices.Sort(wrong)
+	return fmt.Errorf("%d differences:\n  %s", len(wrong), strings.Join(wrong, "\n  "))
+}
