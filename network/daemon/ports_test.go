@@ -28,7 +28,7 @@ func TestAHostPortLeadsToItsPod(t *testing.T) {
 		p.mustAdd()
 		c.answer(p.inside, p.name)
 	}
-	addAddress(t, loopback(t), "203.0.113.9/32")
+	addAddress(t, loopback(t), "203.0.113.10/32")
 	address := one.address.String()
 	c.eventually(machine, address, "web to 192.0.2.2: hello") // a member: the node stands for it
 	c.eventually(one.inside, address, "web to 192.0.2.2: hello")
@@ -37,7 +37,7 @@ func TestAHostPortLeadsToItsPod(t *testing.T) {
 	c.eventually(neighbour.inside, address, "web to 192.0.2.2: hello")
 	c.eventually(web.inside, address, "web to 192.0.2.2: hello") // itself
 	outside := func(f func()) { machine(f) }
-	c.eventuallyFrom(outside, "203.0.113.9", address, "web to 203.0.113.9: hello") // the outside is seen as it is
+	c.eventuallyFrom(outside, "203.0.113.10", address, "web to 203.0.113.10: hello") // the outside is seen as it is
 	require.Empty(t, c.ask(one.inside, "203.0.113.77"), "another address's port")
 	require.Empty(t, c.ask(two.inside, two.address.String()), "another node's port")
 
