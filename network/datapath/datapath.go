@@ -47,6 +47,8 @@ type Datapath struct {
 	Services *Services
 	// Conntrack is the flows through Services.
 	Conntrack *Conntrack
+	// Policies are what interfaces may send and what may reach them.
+	Policies *Policies
 	// Drops counts dropped packets.
 	Drops *Drops
 
@@ -110,6 +112,7 @@ func (d *Datapath) openTables() {
 	d.Members = newTable(m[bpfMapMembers], bpfMapMembers, addrCodec(), memberCodec())
 	d.Conntrack = &Conntrack{m: m[bpfMapConntracks]}
 	d.Services = newServices(m[bpfMapServices], m[bpfMapBackends], d.Conntrack)
+	d.Policies = newPolicies(m[bpfMapPolicyPeers], m[bpfMapPolicyRules], m[bpfMapPolicyNumbers])
 	d.Drops = &Drops{m: m[bpfMapDrops]}
 }
 

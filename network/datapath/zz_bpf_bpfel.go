@@ -129,7 +129,10 @@ const (
 	bpfDropReasonDROP_UNKNOWN_VNI            bpfDropReason = 30
 	bpfDropReasonDROP_NOT_LOCAL              bpfDropReason = 31
 	bpfDropReasonDROP_KERNEL                 bpfDropReason = 32
-	bpfDropReasonDROP_REASON_COUNT           bpfDropReason = 33
+	bpfDropReasonDROP_POLICY_INGRESS         bpfDropReason = 33
+	bpfDropReasonDROP_POLICY_EGRESS          bpfDropReason = 34
+	bpfDropReasonDROP_UNKNOWN_FRAGMENT       bpfDropReason = 35
+	bpfDropReasonDROP_REASON_COUNT           bpfDropReason = 36
 )
 
 type bpfDropValue struct {
@@ -162,6 +165,62 @@ const (
 	bpfEndpointKindENDPOINT_INFRASTRUCTURE bpfEndpointKind = 2
 )
 
+type bpfFlow struct {
+	_        structs.HostLayout
+	Verdict  uint64
+	LastSeen uint32
+	Match    uint16
+	Origin   uint8
+	Replied  uint8
+	FinOut   uint8
+	FinIn    uint8
+	Reset    uint8
+	Pad      [5]uint8
+}
+
+type bpfFlowKey struct {
+	_          structs.HostLayout
+	Local      bpfAddress
+	Remote     bpfAddress
+	VpcId      uint32
+	Ifindex    uint32
+	LocalPort  uint16
+	RemotePort uint16
+	Protocol   uint8
+	Pad        [3]uint8
+}
+
+type bpfFlowOrigin uint32
+
+const (
+	bpfFlowOriginFLOW_OUT bpfFlowOrigin = 0
+	bpfFlowOriginFLOW_IN  bpfFlowOrigin = 1
+)
+
+type bpfFragmentKey struct {
+	_           structs.HostLayout
+	Source      bpfAddress
+	Destination bpfAddress
+	VpcId       uint32
+	Id          uint16
+	Protocol    uint8
+	Pad         uint8
+}
+
+type bpfL4 struct {
+	_               structs.HostLayout
+	Source          uint32
+	Destination     uint32
+	SourcePort      uint16
+	DestinationPort uint16
+	Match           uint16
+	Protocol        uint8
+	TcpFlags        uint8
+	LastSeen        uint32
+	Related         uint8
+	Pad             [3]uint8
+}
+
 type bpfMember struct {
 	_   structs.HostLayout
 	Pad uint32
@@ -177,6 +236,8 @@ type bpfNic struct {
 	GatewayMac     [6]uint8
 	PrefixLength   uint32
 	Flags          bpfNicFlags
+	IngressPolicy  uint32
+	EgressPolicy   uint32
 }
 
 type bpfNicFlags uint32
@@ -184,6 +245,33 @@ type bpfNicFlags uint32
 const (
 	bpfNicFlagsNIC_NO_SOURCE_DEST_CHECK bpfNicFlags = 1
 )
+
+type bpfPolicyPeer struct {
+	_     structs.HostLayout
+	Class uint32
+}
+
+type bpfPolicyPeerKey struct {
+	_            structs.HostLayout
+	PrefixLength uint32
+	Policy       uint32
+	Address      bpfAddress
+}
+
+type bpfPolicyRule struct {
+	_   structs.HostLayout
+	Pad uint32
+}
+
+type bpfPolicyRuleKey struct {
+	_            structs.HostLayout
+	PrefixLength uint32
+	Policy       uint32
+	Class        uint32
+	Protocol     uint8
+	Match        [2]uint8
+	Pad          uint8
+}
 
 type bpfRoute struct {
 	_   structs.HostLayout
@@ -252,8 +340,13 @@ const (
 	bpfMapConntracks           = "conntracks"
 	bpfMapDrops                = "drops"
 	bpfMapEndpoints            = "endpoints"
+	bpfMapFlows                = "flows"
+	bpfMapFragments            = "fragments"
 	bpfMapMembers              = "members"
 	bpfMapNics                 = "nics"
+	bpfMapPolicyNumbers        = "policy_numbers"
+	bpfMapPolicyPeers          = "policy_peers"
+	bpfMapPolicyRules          = "policy_rules"
 	bpfMapRoutes               = "routes"
 	bpfMapServices             = "services"
 	bpfMapSubnets              = "subnets"
@@ -327,17 +420,22 @@ type bpfProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfMapSpecs struct {
-	Affinities *ebpf.MapSpec `ebpf:"affinities"`
-	Backends   *ebpf.MapSpec `ebpf:"backends"`
-	Conntracks *ebpf.MapSpec `ebpf:"conntracks"`
-	Drops      *ebpf.MapSpec `ebpf:"drops"`
-	Endpoints  *ebpf.MapSpec `ebpf:"endpoints"`
-	Members    *ebpf.MapSpec `ebpf:"members"`
-	Nics       *ebpf.MapSpec `ebpf:"nics"`
-	Routes     *ebpf.MapSpec `ebpf:"routes"`
-	Services   *ebpf.MapSpec `ebpf:"services"`
-	Subnets    *ebpf.MapSpec `ebpf:"subnets"`
-	Traces     *ebpf.MapSpec `ebpf:"traces"`
+	Affinities    *ebpf.MapSpec `ebpf:"affinities"`
+	Backends      *ebpf.MapSpec `ebpf:"backends"`
+	Conntracks    *ebpf.MapSpec `ebpf:"conntracks"`
+	Drops         *ebpf.MapSpec `ebpf:"drops"`
+	Endpoints     *ebpf.MapSpec `ebpf:"endpoints"`
+	Flows         *ebpf.MapSpec `ebpf:"flows"`
+	Fragments     *ebpf.MapSpec `ebpf:"fragments"`
+	Members       *ebpf.MapSpec `ebpf:"members"`
+	Nics          *ebpf.MapSpec `ebpf:"nics"`
+	PolicyNumbers *ebpf.MapSpec `ebpf:"policy_numbers"`
+	PolicyPeers   *ebpf.MapSpec `ebpf:"policy_peers"`
+	PolicyRules   *ebpf.MapSpec `ebpf:"policy_rules"`
+	Routes        *ebpf.MapSpec `ebpf:"routes"`
+	Services      *ebpf.MapSpec `ebpf:"services"`
+	Subnets       *ebpf.MapSpec `ebpf:"subnets"`
+	Traces        *ebpf.MapSpec `ebpf:"traces"`
 }
 
 // bpfVariableSpecs contains global variables before they are loaded into the kernel.
@@ -379,17 +477,22 @@ func (o *bpfObjects) Close() error {
 //
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfMaps struct {
-	Affinities *ebpf.Map `ebpf:"affinities"`
-	Backends   *ebpf.Map `ebpf:"backends"`
-	Conntracks *ebpf.Map `ebpf:"conntracks"`
-	Drops      *ebpf.Map `ebpf:"drops"`
-	Endpoints  *ebpf.Map `ebpf:"endpoints"`
-	Members    *ebpf.Map `ebpf:"members"`
-	Nics       *ebpf.Map `ebpf:"nics"`
-	Routes     *ebpf.Map `ebpf:"routes"`
-	Services   *ebpf.Map `ebpf:"services"`
-	Subnets    *ebpf.Map `ebpf:"subnets"`
-	Traces     *ebpf.Map `ebpf:"traces"`
+	Affinities    *ebpf.Map `ebpf:"affinities"`
+	Backends      *ebpf.Map `ebpf:"backends"`
+	Conntracks    *ebpf.Map `ebpf:"conntracks"`
+	Drops         *ebpf.Map `ebpf:"drops"`
+	Endpoints     *ebpf.Map `ebpf:"endpoints"`
+	Flows         *ebpf.Map `ebpf:"flows"`
+	Fragments     *ebpf.Map `ebpf:"fragments"`
+	Members       *ebpf.Map `ebpf:"members"`
+	Nics          *ebpf.Map `ebpf:"nics"`
+	PolicyNumbers *ebpf.Map `ebpf:"policy_numbers"`
+	PolicyPeers   *ebpf.Map `ebpf:"policy_peers"`
+	PolicyRules   *ebpf.Map `ebpf:"policy_rules"`
+	Routes        *ebpf.Map `ebpf:"routes"`
+	Services      *ebpf.Map `ebpf:"services"`
+	Subnets       *ebpf.Map `ebpf:"subnets"`
+	Traces        *ebpf.Map `ebpf:"traces"`
 }
 
 func (m *bpfMaps) Close() error {
@@ -399,8 +502,13 @@ func (m *bpfMaps) Close() error {
 		m.Conntracks,
 		m.Drops,
 		m.Endpoints,
+		m.Flows,
+		m.Fragments,
 		m.Members,
 		m.Nics,
+		m.PolicyNumbers,
+		m.PolicyPeers,
+		m.PolicyRules,
 		m.Routes,
 		m.Services,
 		m.Subnets,
