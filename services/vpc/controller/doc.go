@@ -4,9 +4,9 @@
 //
 // vpc.go and subnet.go read from top to bottom; decide.go holds their decisions, which are pure.
 //
-// +kubebuilder:rbac:groups=vpc.mnicloud.jp,resources=vpcs;subnets,verbs=get;list;watch;update;patch
-// +kubebuilder:rbac:groups=vpc.mnicloud.jp,resources=vpcs/status;subnets/status,verbs=get;update;patch
-// +kubebuilder:rbac:groups=net.mnicloud.jp,resources=vpcs;subnets,verbs=get;list;watch;create;update;patch;delete
+// +kubebuilder:rbac:groups=vpc.mnicloud.jp,resources=vpcs;subnets;securitygroups,verbs=get;list;watch;update;patch
+// +kubebuilder:rbac:groups=vpc.mnicloud.jp,resources=vpcs/status;subnets/status;securitygroups/status,verbs=get;update;patch
+// +kubebuilder:rbac:groups=net.mnicloud.jp,resources=vpcs;subnets;securitygroups,verbs=get;list;watch;create;update;patch;delete
 // +kubebuilder:rbac:groups=net.mnicloud.jp,resources=networkinterfaces,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 package controller
