@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 	"github.com/mnicloud/mnicloud/network/daemon/attachment"
@@ -33,6 +34,12 @@ type Input struct {
 	Interfaces []netv1.NetworkInterface
 	Services   []corev1.Service
 	Slices     []discoveryv1.EndpointSlice
+
+	SecurityGroups  []netv1.SecurityGroup
+	NetworkPolicies []networkingv1.NetworkPolicy
+	// Pods and Namespaces are what NetworkPolicies select: labels, and Pods' named ports.
+	Pods       []corev1.Pod
+	Namespaces []corev1.Namespace
 }
 
 // State is what the maps should hold.
@@ -43,6 +50,9 @@ type State struct {
 	Routes    map[datapath.RouteKey]datapath.Route
 	Members   map[netip.Addr]datapath.Member
 	Services  map[datapath.ServiceKey]datapath.Service
+	// Policies of interfaces that have any, by the index of the host side. They are given numbers, which go into NICs, when they
+	// are written.
+	Policies map[uint32]Policies
 }
 
 func newState() State {
@@ -53,6 +63,7 @@ func newState() State {
 		Routes:    map[datapath.RouteKey]datapath.Route{},
 		Members:   map[netip.Addr]datapath.Member{},
 		Services:  map[datapath.ServiceKey]datapath.Service{},
+		Policies:  map[uint32]Policies{},
 	}
 }
 
@@ -77,6 +88,7 @@ func Compute(in Input) State {
 	}
 	s.addSubnets(in.Subnets, vpcs)
 	s.addRoutes(local)
+	s.addPolicies(in, local)
 	s.addServices(in.Services, in.Slices, in.Node)
 	return s
 }
