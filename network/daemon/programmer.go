@@ -49,9 +49,13 @@ func (p *programmer) Attach(ctx context.Context, record attachment.Record, link 
 	if err != nil {
 		return err
 	}
+	numbering := p.number(state)
 	newVPC := !p.vpcs[a.Interface.VPCID]
 	if err := p.set(state.Of(a, newVPC)); err != nil {
-		return err
+		return errors.Join(numbering, err)
+	}
+	if numbering != nil {
+		p.log.Error("interfaces whose policies cannot be written are closed", "error", numbering)
 	}
 	p.vpcs[a.Interface.VPCID] = true
 	return p.datapath.AttachPod(a.Ifindex)
@@ -97,6 +101,37 @@ func (p *programmer) desired(ctx context.Context) (desired.State, error) {
 		in.Attachments = append(in.Attachments, a)
 	}
 	return desired.Compute(in), nil
+}
+
+// number writes the policies of interfaces and gives them their numbers. An interface whose policy cannot be written is closed.
+func (p *programmer) number(s desired.State) error {
+	var errs []error
+	number := func(policy *datapath.Policy) datapath.PolicyID {
+		if policy == nil {
+			return datapath.PolicyNone
+		}
+		id, err := p.datapath.Policies.Number(*policy)
+		errs = append(errs, err)
+		return id
+	}
+	for ifindex, policies := range s.Policies {
+		nic, ok := s.NICs[ifindex]
+		if !ok {
+			continue
+		}
+		nic.IngressPolicy, nic.EgressPolicy = number(policies.Ingress), number(policies.Egress)
+		s.NICs[ifindex] = nic
+	}
+	return errors.Join(errs...)
+}
+
+// policiesOf are the numbers of the policies that interfaces have.
+func policiesOf(s desired.State) map[datapath.PolicyID]bool {
+	used := map[datapath.PolicyID]bool{}
+	for _, nic := range s.NICs {
+		used[nic.IngressPolicy], used[nic.EgressPolicy] = true, true
+	}
+	return used
 }
 
 // set writes entries and deletes nothing. Interfaces come last: with them an attachment starts to work.
@@ -153,8 +188,14 @@ func (p *programmer) syncLocked(ctx context.Context) error {
 	note("forwarders", changes, err)
 	changes, err = d.Services.Sync(state.Services)
 	note("Services", changes, err)
+	numbering := p.number(state)
 	changes, err = d.NICs.Sync(state.NICs)
 	note("interfaces", changes, err)
+	note("policies", 0, numbering)
+	if err == nil { // no interface has an old one any more
+		changes, err = d.Policies.Collect(policiesOf(state))
+		note("policies", changes, err)
+	}
 	if total > 0 {
 		p.log.Debug("maps changed", "entries", total)
 	}

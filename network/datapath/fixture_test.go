@@ -144,6 +144,8 @@ type outcome struct {
 	target bpfTraceTarget
 	trace  bpfTrace
 	drop   Reason
+	dropAt int // the ifindex it was counted at
+	sender int // that of the program
 }
 
 // skBuff is the part of struct __sk_buff that BPF_PROG_TEST_RUN takes.
@@ -177,12 +179,12 @@ func (n *node) run(program string, frame []byte, ctx skBuff, trace bpfTrace) out
 			continue
 		}
 		require.Zero(t, o.drop, "counted under two reasons")
-		require.Equal(t, int(ctx.ifindex), key.Ifindex, "counted for another interface")
 		require.Equal(t, before[key].Packets+1, count.Packets)
 		require.Equal(t, before[key].Bytes+uint64(len(frame)), count.Bytes)
-		o.drop = key.Reason
+		o.drop, o.dropAt = key.Reason, key.Ifindex
 		seenReasons.Store(o.drop, true)
 	}
+	o.sender = int(ctx.ifindex)
 	if o.drop != 0 {
 		require.EqualValues(t, 2, action, "counted as dropped (%s) but not TC_ACT_SHOT", o.drop)
 	} else {
@@ -249,5 +251,14 @@ func (o outcome) reachesHost(n *node) outcome {
 
 func (o outcome) isDropped(reason bpfDropReason) {
 	o.t.Helper()
+	require.Equal(o.t, o.sender, o.dropAt, "counted for another interface")
 	require.Equal(o.t, Reason(reason).String(), o.drop.String())
+}
+
+// isRefusedBy asserts that the destination's policy dropped the packet, and that it was counted there.
+func (o outcome) isRefusedBy(p *pod, reason bpfDropReason) {
+	o.t.Helper()
+	require.Equal(o.t, Reason(reason).String(), o.drop.String())
+	require.Same(o.t, p.node, o.node)
+	require.Equal(o.t, p.ifindex, o.dropAt, "counted for another interface")
 }

@@ -41,6 +41,9 @@ var reasons = [bpfDropReasonDROP_REASON_COUNT]struct {
 	bpfDropReasonDROP_UNKNOWN_MEMBER:         {"unknown_member", "VXLAN from an address that is no member's", false},
 	bpfDropReasonDROP_UNKNOWN_VNI:            {"unknown_vni", "VXLAN of a VNI that is not on this node", false},
 	bpfDropReasonDROP_NOT_LOCAL:              {"not_local", "VXLAN to an endpoint that is not on this node", false},
+	bpfDropReasonDROP_POLICY_INGRESS:         {"policy_ingress", "no rule of the destination interface's policy lets it in", false},
+	bpfDropReasonDROP_POLICY_EGRESS:          {"policy_egress", "no rule of the interface's policy lets it out", false},
+	bpfDropReasonDROP_UNKNOWN_FRAGMENT:       {"unknown_fragment", "a later fragment of a packet whose first one did not come before", false},
 	bpfDropReasonDROP_KERNEL:                 {"kernel", "the kernel refused to change or redirect the packet", false},
 	bpfDropReasonDROP_STALE_SOURCE:           {"stale_source", "VXLAN from a member that does not have the source address (any more)", false},
 }

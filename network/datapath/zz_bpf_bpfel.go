@@ -130,7 +130,10 @@ const (
 	bpfDropReasonDROP_NOT_LOCAL              bpfDropReason = 31
 	bpfDropReasonDROP_KERNEL                 bpfDropReason = 32
 	bpfDropReasonDROP_STALE_SOURCE           bpfDropReason = 33
-	bpfDropReasonDROP_REASON_COUNT           bpfDropReason = 34
+	bpfDropReasonDROP_POLICY_INGRESS         bpfDropReason = 34
+	bpfDropReasonDROP_POLICY_EGRESS          bpfDropReason = 35
+	bpfDropReasonDROP_UNKNOWN_FRAGMENT       bpfDropReason = 36
+	bpfDropReasonDROP_REASON_COUNT           bpfDropReason = 37
 )
 
 type bpfDropValue struct {
@@ -163,6 +166,38 @@ const (
 	bpfEndpointKindENDPOINT_INFRASTRUCTURE bpfEndpointKind = 2
 )
 
+type bpfFlow struct {
+	_        structs.HostLayout
+	Verdict  uint64
+	LastSeen uint32
+	Match    uint16
+	Origin   uint8
+	Replied  uint8
+	FinOut   uint8
+	FinIn    uint8
+	Reset    uint8
+	Pad      [5]uint8
+}
+
+type bpfFlowKey struct {
+	_          structs.HostLayout
+	Local      bpfAddress
+	Remote     bpfAddress
+	VpcId      uint32
+	Ifindex    uint32
+	LocalPort  uint16
+	RemotePort uint16
+	Protocol   uint8
+	Pad        [3]uint8
+}
+
+type bpfFlowOrigin uint32
+
+const (
+	bpfFlowOriginFLOW_OUT bpfFlowOrigin = 0
+	bpfFlowOriginFLOW_IN  bpfFlowOrigin = 1
+)
+
 type bpfForwarder struct {
 	_   structs.HostLayout
 	Pad uint32
@@ -172,6 +207,30 @@ type bpfForwarderKey struct {
 	_      structs.HostLayout
 	Member bpfAddress
 	VpcId  uint32
+}
+
+type bpfFragmentKey struct {
+	_           structs.HostLayout
+	Source      bpfAddress
+	Destination bpfAddress
+	VpcId       uint32
+	Id          uint16
+	Protocol    uint8
+	Pad         uint8
+}
+
+type bpfL4 struct {
+	_               structs.HostLayout
+	Source          uint32
+	Destination     uint32
+	SourcePort      uint16
+	DestinationPort uint16
+	Match           uint16
+	Protocol        uint8
+	TcpFlags        uint8
+	LastSeen        uint32
+	Related         uint8
+	Pad             [3]uint8
 }
 
 type bpfMember struct {
@@ -189,6 +248,8 @@ type bpfNic struct {
 	GatewayMac     [6]uint8
 	PrefixLength   uint32
 	Flags          bpfNicFlags
+	IngressPolicy  uint32
+	EgressPolicy   uint32
 }
 
 type bpfNicFlags uint32
@@ -196,6 +257,33 @@ type bpfNicFlags uint32
 const (
 	bpfNicFlagsNIC_NO_SOURCE_DEST_CHECK bpfNicFlags = 1
 )
+
+type bpfPolicyPeer struct {
+	_     structs.HostLayout
+	Class uint32
+}
+
+type bpfPolicyPeerKey struct {
+	_            structs.HostLayout
+	PrefixLength uint32
+	Policy       uint32
+	Address      bpfAddress
+}
+
+type bpfPolicyRule struct {
+	_   structs.HostLayout
+	Pad uint32
+}
+
+type bpfPolicyRuleKey struct {
+	_            structs.HostLayout
+	PrefixLength uint32
+	Policy       uint32
+	Class        uint32
+	Protocol     uint8
+	Match        [2]uint8
+	Pad          uint8
+}
 
 type bpfRoute struct {
 	_   structs.HostLayout
@@ -264,9 +352,14 @@ const (
 	bpfMapConntracks           = "conntracks"
 	bpfMapDrops                = "drops"
 	bpfMapEndpoints            = "endpoints"
+	bpfMapFlows                = "flows"
 	bpfMapForwarders           = "forwarders"
+	bpfMapFragments            = "fragments"
 	bpfMapMembers              = "members"
 	bpfMapNics                 = "nics"
+	bpfMapPolicyNumbers        = "policy_numbers"
+	bpfMapPolicyPeers          = "policy_peers"
+	bpfMapPolicyRules          = "policy_rules"
 	bpfMapRoutes               = "routes"
 	bpfMapServices             = "services"
 	bpfMapSubnets              = "subnets"
@@ -340,18 +433,23 @@ type bpfProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfMapSpecs struct {
-	Affinities *ebpf.MapSpec `ebpf:"affinities"`
-	Backends   *ebpf.MapSpec `ebpf:"backends"`
-	Conntracks *ebpf.MapSpec `ebpf:"conntracks"`
-	Drops      *ebpf.MapSpec `ebpf:"drops"`
-	Endpoints  *ebpf.MapSpec `ebpf:"endpoints"`
-	Forwarders *ebpf.MapSpec `ebpf:"forwarders"`
-	Members    *ebpf.MapSpec `ebpf:"members"`
-	Nics       *ebpf.MapSpec `ebpf:"nics"`
-	Routes     *ebpf.MapSpec `ebpf:"routes"`
-	Services   *ebpf.MapSpec `ebpf:"services"`
-	Subnets    *ebpf.MapSpec `ebpf:"subnets"`
-	Traces     *ebpf.MapSpec `ebpf:"traces"`
+	Affinities    *ebpf.MapSpec `ebpf:"affinities"`
+	Backends      *ebpf.MapSpec `ebpf:"backends"`
+	Conntracks    *ebpf.MapSpec `ebpf:"conntracks"`
+	Drops         *ebpf.MapSpec `ebpf:"drops"`
+	Endpoints     *ebpf.MapSpec `ebpf:"endpoints"`
+	Flows         *ebpf.MapSpec `ebpf:"flows"`
+	Forwarders    *ebpf.MapSpec `ebpf:"forwarders"`
+	Fragments     *ebpf.MapSpec `ebpf:"fragments"`
+	Members       *ebpf.MapSpec `ebpf:"members"`
+	Nics          *ebpf.MapSpec `ebpf:"nics"`
+	PolicyNumbers *ebpf.MapSpec `ebpf:"policy_numbers"`
+	PolicyPeers   *ebpf.MapSpec `ebpf:"policy_peers"`
+	PolicyRules   *ebpf.MapSpec `ebpf:"policy_rules"`
+	Routes        *ebpf.MapSpec `ebpf:"routes"`
+	Services      *ebpf.MapSpec `ebpf:"services"`
+	Subnets       *ebpf.MapSpec `ebpf:"subnets"`
+	Traces        *ebpf.MapSpec `ebpf:"traces"`
 }
 
 // bpfVariableSpecs contains global variables before they are loaded into the kernel.
@@ -393,18 +491,23 @@ func (o *bpfObjects) Close() error {
 //
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfMaps struct {
-	Affinities *ebpf.Map `ebpf:"affinities"`
-	Backends   *ebpf.Map `ebpf:"backends"`
-	Conntracks *ebpf.Map `ebpf:"conntracks"`
-	Drops      *ebpf.Map `ebpf:"drops"`
-	Endpoints  *ebpf.Map `ebpf:"endpoints"`
-	Forwarders *ebpf.Map `ebpf:"forwarders"`
-	Members    *ebpf.Map `ebpf:"members"`
-	Nics       *ebpf.Map `ebpf:"nics"`
-	Routes     *ebpf.Map `ebpf:"routes"`
-	Services   *ebpf.Map `ebpf:"services"`
-	Subnets    *ebpf.Map `ebpf:"subnets"`
-	Traces     *ebpf.Map `ebpf:"traces"`
+	Affinities    *ebpf.Map `ebpf:"affinities"`
+	Backends      *ebpf.Map `ebpf:"backends"`
+	Conntracks    *ebpf.Map `ebpf:"conntracks"`
+	Drops         *ebpf.Map `ebpf:"drops"`
+	Endpoints     *ebpf.Map `ebpf:"endpoints"`
+	Flows         *ebpf.Map `ebpf:"flows"`
+	Forwarders    *ebpf.Map `ebpf:"forwarders"`
+	Fragments     *ebpf.Map `ebpf:"fragments"`
+	Members       *ebpf.Map `ebpf:"members"`
+	Nics          *ebpf.Map `ebpf:"nics"`
+	PolicyNumbers *ebpf.Map `ebpf:"policy_numbers"`
+	PolicyPeers   *ebpf.Map `ebpf:"policy_peers"`
+	PolicyRules   *ebpf.Map `ebpf:"policy_rules"`
+	Routes        *ebpf.Map `ebpf:"routes"`
+	Services      *ebpf.Map `ebpf:"services"`
+	Subnets       *ebpf.Map `ebpf:"subnets"`
+	Traces        *ebpf.Map `ebpf:"traces"`
 }
 
 func (m *bpfMaps) Close() error {
@@ -414,9 +517,14 @@ func (m *bpfMaps) Close() error {
 		m.Conntracks,
 		m.Drops,
 		m.Endpoints,
+		m.Flows,
 		m.Forwarders,
+		m.Fragments,
 		m.Members,
 		m.Nics,
+		m.PolicyNumbers,
+		m.PolicyPeers,
+		m.PolicyRules,
 		m.Routes,
 		m.Services,
 		m.Subnets,

@@ -67,8 +67,17 @@ static __always_inline int from_pod(struct __sk_buff *skb)
 	if (!is_ipv4(&nic->address, p.source) && !(nic->flags & NIC_NO_SOURCE_DEST_CHECK))
 		return DROP(DROP_SPOOFED_ADDRESS);
 	if (nic->vni == default_vni)
-		return forward_default(skb, &p, false);
+		return forward_default(skb, &p, nic);
 	return forward_in_vpc(skb, &p, nic);
+}
+
+/* The host forwards for others, too (NodePorts): their addresses are not its own. */
+static __always_inline bool is_own_host(__be32 address)
+{
+	struct endpoint_key key = { .vni = default_vni, .address = ipv4(address) };
+	struct endpoint *endpoint = bpf_map_lookup_elem(&endpoints, &key);
+
+	return endpoint && endpoint->kind == ENDPOINT_HOST && is_zero(&endpoint->node);
 }
 
 static __always_inline int from_host(struct __sk_buff *skb)
@@ -80,7 +89,8 @@ static __always_inline int from_host(struct __sk_buff *skb)
 		error = parse_ipv4(skb, &p);
 	if (error)
 		return error;
-	return forward_default(skb, &p, true);
+	p.exempt = is_own_host(p.source);
+	return forward_default(skb, &p, NULL);
 }
 
 static __always_inline int from_member(struct __sk_buff *skb)
@@ -114,13 +124,8 @@ static __always_inline int from_member(struct __sk_buff *skb)
 	error = check_source(&p, key.vni, endpoint, &member);
 	if (error)
 		return error;
-	if (key.vni == default_vni) {
-		error = from_service(skb, &p);
-		if (error < 0)
-			return error;
-		if (endpoint->kind == ENDPOINT_HOST)
-			return to_host(skb);
-	}
+	if (key.vni == default_vni && endpoint->kind == ENDPOINT_HOST)
+		return to_own_host(skb, &p);
 	return to_interface(skb, &p, key.vni, endpoint);
 }
 
