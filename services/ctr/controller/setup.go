@@ -47,7 +47,7 @@ func SetupWithManager(ctx context.Context, mgr ctrl.Manager, config Config) erro
 
 // setup adds the reconciler with the client that it writes with, and its clock.
 func setup(ctx context.Context, mgr ctrl.Manager, config Config, c client.Client, now func() time.Time) error {
-	pods, err := podCache(mgr)
+	pods, err := podCache(ctx, mgr)
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func setup(ctx context.Context, mgr ctrl.Manager, config Config, c client.Client
 }
 
 // podCache holds the Pods of Containers, no others, and all nodes.
-func podCache(mgr ctrl.Manager) (cache.Cache, error) {
+func podCache(ctx context.Context, mgr ctrl.Manager) (cache.Cache, error) {
 	ours, err := labels.NewRequirement(labelContainer, selection.Exists, nil)
 	if err != nil {
 		return nil, fmt.Errorf("select the Pods of Containers: %w", err)
@@ -88,7 +88,7 @@ func podCache(mgr ctrl.Manager) (cache.Cache, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a cache of the Pods of Containers: %w", err)
 	}
-	err = pods.IndexField(context.Background(), &corev1.Pod{}, podByNode, func(o client.Object) []string {
+	err = pods.IndexField(ctx, &corev1.Pod{}, podByNode, func(o client.Object) []string {
 		if pod, ok := o.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
 			return []string{pod.Spec.NodeName}
 		}
