@@ -34,8 +34,8 @@ const FieldOwner = "mnicloud.jp/installer"
 //go:embed *.yaml
 var files embed.FS
 
-// generated are the rooms' CustomResourceDefinitions and the roles of their programs.
-var generated = []fs.FS{network.CRDs, network.Roles, vpc.CRDs, vpc.Roles, ctr.CRDs, ctr.Roles}
+// generated are the rooms' CustomResourceDefinitions, admission policies, and the roles of their programs.
+var generated = []fs.FS{network.CRDs, network.Policies, network.Roles, vpc.CRDs, vpc.Roles, ctr.CRDs, ctr.Roles}
 
 // Values are what differs between instances.
 type Values struct {

@@ -18,6 +18,8 @@ import (
 const (
 	// subnetByVPC: Subnets by their VPC's name.
 	subnetByVPC = "spec.vpc"
+	// vpcByNamespace: VPCs by the namespaces whose Pods may be in them.
+	vpcByNamespace = "net.mnicloud.jp/namespaces"
 	// interfaceBySubnet: NetworkInterfaces by their Subnet's name.
 	interfaceBySubnet = "spec.subnet"
 	// interfaceByPod: NetworkInterfaces by the UID of the Pod they are attached to, or that they are named by.
@@ -34,6 +36,8 @@ const (
 	podByInterface = "net.mnicloud.jp/interface"
 	// podBySubnet: Pods by the name of their Subnet.
 	podBySubnet = "net.mnicloud.jp/subnet"
+	// podByPlatform: Pods that ask to be the platform's, by the label's value.
+	podByPlatform = "net.mnicloud.jp/platform"
 )
 
 // addIndexes registers the indexes.
@@ -44,6 +48,7 @@ func addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 		values client.IndexerFunc
 	}{
 		{&netv1.Subnet{}, subnetByVPC, value(func(o *netv1.Subnet) string { return o.Spec.VPC })},
+		{&netv1.VPC{}, vpcByNamespace, values(func(o *netv1.VPC) []string { return o.Spec.Namespaces })},
 		{&netv1.NetworkInterface{}, interfaceBySubnet, value(func(o *netv1.NetworkInterface) string { return o.Spec.Subnet })},
 		{&netv1.NetworkInterface{}, interfaceByNamespace, value(func(o *netv1.NetworkInterface) string { return o.Spec.Namespace })},
 		{&netv1.NetworkInterface{}, interfaceByPod, values(podUIDs)},
@@ -54,6 +59,12 @@ func addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 		{&netv1.IPLease{}, ipam.FieldSubnet, value(func(o *netv1.IPLease) string { return o.Spec.Subnet })},
 		{&corev1.Pod{}, podByInterface, values(networkedBy(interfaceName))},
 		{&corev1.Pod{}, podBySubnet, values(networkedBy(subnetName))},
+		{&corev1.Pod{}, podByPlatform, values(func(o *corev1.Pod) []string {
+			if !asksForPlatform(o) {
+				return nil
+			}
+			return []string{netv1.PlatformTrue}
+		})},
 	} {
 		if err := indexer.IndexField(ctx, index.object, index.field, index.values); err != nil {
 			return fmt.Errorf("index %T by %s: %w", index.object, index.field, err)

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -44,6 +45,11 @@ func (r *podReconciler) setup(mgr ctrl.Manager) error {
 			return r.pods(ctx, podBySubnet, subnet.Name)
 		}), onCreateOrUpdate(subnetChanged)).
 		Watches(&netv1.VPC{}, mapped(r.podsOfVPC), onCreateOrUpdate(vpcChanged)).
+		WatchesMetadata(&corev1.Namespace{}, mapped(func(ctx context.Context, _ *metav1.PartialObjectMetadata) []reconcile.Request {
+			return r.pods(ctx, podByPlatform, netv1.PlatformTrue)
+		}), onUpdate(func(before, after *metav1.PartialObjectMetadata) bool {
+			return before.Labels[netv1.LabelPlatform] != after.Labels[netv1.LabelPlatform]
+		})).
 		// A Pod that waits for an interface waits for another Pod's end.
 		Watches(&corev1.Pod{}, mapped(func(ctx context.Context, pod *corev1.Pod) []reconcile.Request {
 			return r.pods(ctx, podByInterface, interfaceName(pod))
@@ -80,7 +86,8 @@ func (r *podReconciler) podsOfVPC(ctx context.Context, vpc *netv1.VPC) []reconci
 	if err := r.client.List(ctx, &list, client.MatchingFields{subnetByVPC: vpc.Name}); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "list the Subnets of a VPC", "vpc", vpc.Name)
 	}
-	var out []reconcile.Request
+	// A namespace that is no VPC's any more may be the platform's.
+	out := r.pods(ctx, podByPlatform, netv1.PlatformTrue)
 	for i := range list.Items {
 		if list.Items[i].Name != netv1.DefaultSubnet {
 			out = append(out, r.pods(ctx, podBySubnet, list.Items[i].Name)...)
@@ -135,6 +142,9 @@ func (r *podReconciler) provide(ctx context.Context, pod *corev1.Pod) (*refusal,
 	if err != nil || no != nil {
 		return no, err
 	}
+	if no, err := r.platform(ctx, pod); err != nil || no != nil {
+		return no, err
+	}
 	made := newInterface(pod, subnet)
 	err = r.client.Create(ctx, made)
 	if !apierrors.IsAlreadyExists(err) {
@@ -168,6 +178,9 @@ func (r *podReconciler) use(ctx context.Context, pod *corev1.Pod, nic *netv1.Net
 	if what == attach {
 		// Who may be in the VPC may have changed since the interface was made.
 		if _, no, err := r.subnetFor(ctx, pod); err != nil || no != nil {
+			return no, err
+		}
+		if no, err := r.platform(ctx, pod); err != nil || no != nil {
 			return no, err
 		}
 		attachTo(nic, pod)

@@ -160,15 +160,17 @@ func newInterface(pod *corev1.Pod, subnet *netv1.Subnet) *netv1.NetworkInterface
 	return nic
 }
 
-// attachTo makes the Pod the interface's.
+// attachTo makes the Pod the interface's. What it asks for was checked.
 func attachTo(nic *netv1.NetworkInterface, pod *corev1.Pod) {
 	nic.Spec.Pod = &netv1.PodReference{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
+	nic.Spec.Platform = asksForPlatform(pod)
 	setNode(nic, pod.Spec.NodeName)
 }
 
 // detach takes the interface from its Pod.
 func detach(nic *netv1.NetworkInterface) {
 	nic.Spec.Pod = nil
+	nic.Spec.Platform = false
 	setNode(nic, "")
 }
 

@@ -23,6 +23,7 @@ const (
 	reasonAddressInvalid    = "AddressInvalid"
 	reasonAddressInterface  = "AddressFixed"
 	reasonNamespaceRefused  = "NamespaceNotAllowed"
+	reasonPlatformRefused   = "PlatformNotAllowed"
 	reasonInterfaceForeign  = "InterfaceOfOtherNamespace"
 	reasonInterfaceSubnet   = "InterfaceInOtherSubnet"
 	reasonInterfaceInUse    = "InterfaceInUse"

@@ -41,6 +41,7 @@ func setup(ctx context.Context, mgr ctrl.Manager, cfg Config, c client.Client) e
 		&interfaceReconciler{client: c, live: live, config: cfg, ipam: allocator, events: recorder},
 		&securityGroupReconciler{client: c, config: cfg},
 		&leaseReconciler{client: c, live: live, ipam: allocator},
+		&serviceReconciler{client: c},
 	} {
 		if err := r.setup(mgr); err != nil {
 			return err

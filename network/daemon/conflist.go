@@ -23,7 +23,9 @@ func writeConflist(path, socket, queueDir string) error {
 	data, err := json.MarshalIndent(map[string]any{
 		"cniVersion": cniVersion,
 		"name":       networkName,
-		"plugins":    []any{map[string]any{"type": plugin.Type, "socket": socket, "queueDir": queueDir}},
+		"plugins": []any{map[string]any{
+			"type": plugin.Type, "socket": socket, "queueDir": queueDir, "capabilities": map[string]bool{"portMappings": true},
+		}},
 	}, "", "  ")
 	if err != nil {
 		return err

@@ -49,6 +49,9 @@ func (d *daemon) step(ctx context.Context) error {
 		if err := d.ensureMasquerade(in); err != nil {
 			return err
 		}
+		if err := d.ensurePorts(in); err != nil {
+			return err
+		}
 	}
 	return d.becomeReady()
 }
@@ -81,10 +84,7 @@ func (d *daemon) ensureHost(address netip.Addr) (reloaded bool, err error) {
 
 // ensureMasquerade keeps members out of the masquerade. It asks nftables only when the members have changed.
 func (d *daemon) ensureMasquerade(in desired.Input) error {
-	var members []netip.Addr
-	for _, m := range desired.Members(in.Nodes, in.ExtraHosts) {
-		members = append(members, m.Address)
-	}
+	members := memberAddresses(in)
 	key := fmt.Sprint(members)
 	if key == d.masqueraded {
 		return nil
@@ -94,6 +94,30 @@ func (d *daemon) ensureMasquerade(in desired.Input) error {
 	}
 	d.masqueraded = key
 	return nil
+}
+
+// ensurePorts leads host ports to Pods. It asks nftables only when something has changed.
+func (d *daemon) ensurePorts(in desired.Input) error {
+	in.Attachments = d.programmer.attachments()
+	mappings := desired.Ports(in)
+	members := memberAddresses(in)
+	key := fmt.Sprint(in.Address, mappings, members)
+	if key == d.ports {
+		return nil
+	}
+	if err := d.options.ports(in.Address).Ensure(mappings, members); err != nil {
+		return err
+	}
+	d.ports = key
+	return nil
+}
+
+func memberAddresses(in desired.Input) []netip.Addr {
+	var members []netip.Addr
+	for _, m := range desired.Members(in.Nodes, in.ExtraHosts) {
+		members = append(members, m.Address)
+	}
+	return members
 }
 
 // becomeReady tells the runtime and the supervisor, once.

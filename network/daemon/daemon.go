@@ -55,6 +55,7 @@ type daemon struct {
 	datapath    *datapath.Datapath
 	configured  netip.Addr // the address the host is set up with
 	masqueraded string     // the members the nftables table has
+	ports       string     // the host ports the other table has
 	committed   bool       // the datapath is complete and attached
 }
 

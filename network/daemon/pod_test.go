@@ -29,7 +29,8 @@ type pod struct {
 	id    string // the container's
 	netns ns.NetNS
 	nic   *netv1.NetworkInterface
-	uid   types.UID // the Pod's
+	ports []map[string]any // host ports, as the runtime gives them
+	uid   types.UID        // the Pod's
 }
 
 // subnet makes a Subnet as the controller would.
@@ -91,7 +92,7 @@ func (n *node) cni(version string) (*libcni.CNIConfig, *libcni.NetworkConfigList
 }
 
 func (p *pod) runtimeConf() *libcni.RuntimeConf {
-	return &libcni.RuntimeConf{ContainerID: p.id, NetNS: p.netns.Path(), IfName: "eth0", Args: [][2]string{
+	return &libcni.RuntimeConf{CapabilityArgs: map[string]any{"portMappings": p.ports}, ContainerID: p.id, NetNS: p.netns.Path(), IfName: "eth0", Args: [][2]string{
 		{"IgnoreUnknown", "1"},
 		{"K8S_POD_NAMESPACE", "shop"},
 		{"K8S_POD_NAME", p.name},

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/vishvananda/netlink"
@@ -97,41 +99,19 @@ func (p *programmer) desired(ctx context.Context) (desired.State, error) {
 	if err != nil {
 		return desired.State{}, err
 	}
-	for _, a := range p.attached {
-		in.Attachments = append(in.Attachments, a)
-	}
+	in.Attachments = p.list()
 	return desired.Compute(in), nil
 }
 
-// number writes the policies of interfaces and gives them their numbers. An interface whose policy cannot be written is closed.
-func (p *programmer) number(s desired.State) error {
-	var errs []error
-	number := func(policy *datapath.Policy) datapath.PolicyID {
-		if policy == nil {
-			return datapath.PolicyNone
-		}
-		id, err := p.datapath.Policies.Number(*policy)
-		errs = append(errs, err)
-		return id
-	}
-	for ifindex, policies := range s.Policies {
-		nic, ok := s.NICs[ifindex]
-		if !ok {
-			continue
-		}
-		nic.IngressPolicy, nic.EgressPolicy = number(policies.Ingress), number(policies.Egress)
-		s.NICs[ifindex] = nic
-	}
-	return errors.Join(errs...)
+// attachments are those of this node.
+func (p *programmer) attachments() []desired.Attachment {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.list()
 }
 
-// policiesOf are the numbers of the policies that interfaces have.
-func policiesOf(s desired.State) map[datapath.PolicyID]bool {
-	used := map[datapath.PolicyID]bool{}
-	for _, nic := range s.NICs {
-		used[nic.IngressPolicy], used[nic.EgressPolicy] = true, true
-	}
-	return used
+func (p *programmer) list() []desired.Attachment {
+	return slices.Collect(maps.Values(p.attached))
 }
 
 // set writes entries and deletes nothing. Interfaces come last: with them an attachment starts to work.

@@ -69,10 +69,16 @@ type writerTo struct {
 func (w writerTo) Write(b []byte) (int, error) { return w.conn.WriteToUDP(b, w.to) }
 
 // ask sends one datagram and returns the answer, or nothing.
-func (c *cloud) ask(where place, address string) string {
+func (c *cloud) ask(where place, address string) string { return c.askFrom(where, nil, address) }
+
+// askFrom does so from an address of the place.
+func (c *cloud) askFrom(where place, source net.IP, address string) string {
 	var conn net.Conn
 	var err error
-	where(func() { conn, err = net.Dial("udp4", net.JoinHostPort(address, strconv.Itoa(port))) })
+	where(func() {
+		dialer := net.Dialer{LocalAddr: &net.UDPAddr{IP: source}}
+		conn, err = dialer.DialContext(c.t.Context(), "udp4", net.JoinHostPort(address, strconv.Itoa(port)))
+	})
 	if err != nil {
 		return ""
 	}
@@ -168,6 +174,25 @@ func TestTwoVPCsOfOneCIDRDoNotMeet(t *testing.T) {
 	require.NoError(t, c.client.Delete(t.Context(), pods["red-7"].nic))
 	require.Eventually(t, func() bool { return c.ask(pods["red-5"].inside, "10.1.0.7") == "" }, patience, moment)
 	c.eventually(pods["blue-5"].inside, "10.1.0.7", "blue-7 to 10.1.0.5: hello")
+}
+
+// https://github.com/kubeovn/kube-ovn/issues/3024 and 7130
+func TestHostsAndTheMachineReachTwoPodsOfOneAddressOnOneNode(t *testing.T) {
+	c := running(t)
+	one, two := c.nodes[0], c.nodes[1]
+	red, blue := c.subnet("red", "10.1.0.0/24", 1001, 1001), c.subnet("blue", "10.1.0.0/24", 1002, 1003)
+	pods := []*pod{one.pod("red-5", red, "10.1.0.5", "198.18.0.5"), one.pod("blue-5", blue, "10.1.0.5", "198.18.1.5")}
+	for _, p := range pods {
+		p.mustAdd()
+		c.answer(p.inside, p.name)
+	}
+	for alias, from := range map[string]place{"169.254.66.1": machine, "169.254.66.2": one.inside, "169.254.66.3": two.inside} {
+		c.eventually(from, "198.18.0.5", "red-5 to "+alias+": hello")
+		c.eventually(from, "198.18.1.5", "blue-5 to "+alias+": hello")
+		require.Empty(t, c.ask(pods[0].inside, alias))
+	}
+	require.Empty(t, c.ask(pods[0].inside, "198.18.1.5"))
+	require.Contains(t, one.get("/metrics"), `mni_drop_packets_total{interface="uid-red-5",namespace="shop",pod="red-5",reason="not_opened",vpc="1001"}`)
 }
 
 func TestOrdinaryPodsReachEachOtherHostsServicesAndTheOutside(t *testing.T) {

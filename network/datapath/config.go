@@ -15,6 +15,11 @@ const DefaultVXLANPort = 4789
 // take a packet from its own address. It is link-local and means the same on every node.
 var DefaultHairpinAddress = netip.AddrFrom4([4]byte{169, 254, 0, 1})
 
+// DefaultAliasCIDR is the range of the addresses that stand for those who open connections to infrastructure addresses: an
+// interface in a tenant's VPC sees them instead of addresses that have no meaning there. They are link-local; each is the
+// range with the lowest bits of what it stands for.
+var DefaultAliasCIDR = netip.PrefixFrom(netip.AddrFrom4([4]byte{169, 254, 64, 0}), 18)
+
 // Config is what the programs need to know of the node; it is compiled into them as constants when they are loaded.
 type Config struct {
 	// PinPath is a folder on a bpffs for this node's maps and links. It is made if it does not exist.
@@ -27,6 +32,8 @@ type Config struct {
 	ServiceCIDR netip.Prefix
 	// HairpinAddress defaults to DefaultHairpinAddress.
 	HairpinAddress netip.Addr
+	// AliasCIDR defaults to DefaultAliasCIDR.
+	AliasCIDR netip.Prefix
 	// MTU of Pods' interfaces in bytes: the underlay's less 50 (VXLAN over IPv4).
 	MTU int
 	// VXLANPort is the UDP port of the vxlan device; default DefaultVXLANPort.
@@ -53,6 +60,9 @@ func (c *Config) setDefaults() {
 	if !c.HairpinAddress.IsValid() {
 		c.HairpinAddress = DefaultHairpinAddress
 	}
+	if !c.AliasCIDR.IsValid() {
+		c.AliasCIDR = DefaultAliasCIDR
+	}
 }
 
 func (c *Config) validate() error {
@@ -65,7 +75,9 @@ func (c *Config) validate() error {
 	check(c.PinPath != "", "PinPath is empty: give a folder on a bpffs")
 	check(c.DefaultVNI != 0 && c.DefaultVNI < 1<<24, "DefaultVNI %d is not a VNI (1 to 16777215)", c.DefaultVNI)
 	check(c.DefaultVPCID != 0, "DefaultVPCID is 0: VPC identities start at 1")
-	for name, prefix := range map[string]netip.Prefix{"InfrastructureCIDR": c.InfrastructureCIDR, "ServiceCIDR": c.ServiceCIDR} {
+	for name, prefix := range map[string]netip.Prefix{
+		"InfrastructureCIDR": c.InfrastructureCIDR, "ServiceCIDR": c.ServiceCIDR, "AliasCIDR": c.AliasCIDR,
+	} {
 		check(prefix.IsValid() && prefix.Addr().Is4() && prefix == prefix.Masked(),
 			"%s %v is not an IPv4 range in canonical form such as 198.18.0.0/17", name, prefix)
 	}
@@ -89,6 +101,8 @@ func (c *Config) apply(spec *ebpf.CollectionSpec) error {
 		bpfVarServicePrefix:        c.ServiceCIDR.Addr().As4(),
 		bpfVarServiceMask:          mask4(c.ServiceCIDR.Bits()),
 		bpfVarHairpinAddress:       c.HairpinAddress.As4(),
+		bpfVarAliasPrefix:          c.AliasCIDR.Addr().As4(),
+		bpfVarAliasMask:            mask4(c.AliasCIDR.Bits()),
 		bpfVarMtu:                  uint32(c.MTU),
 		bpfVarVxlanPort:            networkPort(c.VXLANPort),
 		bpfVarHostIfindex:          uint32(c.HostIfindex),

@@ -146,6 +146,8 @@ type outcome struct {
 	drop   Reason
 	dropAt int // the ifindex it was counted at
 	sender int // that of the program
+	// told: the sender gets an ICMP error, which is the frame, about the drop.
+	told bool
 }
 
 // skBuff is the part of struct __sk_buff that BPF_PROG_TEST_RUN takes.
@@ -185,8 +187,9 @@ func (n *node) run(program string, frame []byte, ctx skBuff, trace bpfTrace) out
 		seenReasons.Store(o.drop, true)
 	}
 	o.sender = int(ctx.ifindex)
-	if o.drop != 0 {
-		require.EqualValues(t, 2, action, "counted as dropped (%s) but not TC_ACT_SHOT", o.drop)
+	o.told = o.drop != 0 && action == 7
+	if o.drop != 0 && !o.told {
+		require.EqualValues(t, 2, action, "counted as dropped (%s) but neither TC_ACT_SHOT nor TC_ACT_REDIRECT", o.drop)
 	} else {
 		require.EqualValues(t, 7, action, "neither counted as dropped nor TC_ACT_REDIRECT")
 	}
@@ -253,6 +256,25 @@ func (o outcome) isDropped(reason bpfDropReason) {
 	o.t.Helper()
 	require.Equal(o.t, o.sender, o.dropAt, "counted for another interface")
 	require.Equal(o.t, Reason(reason).String(), o.drop.String())
+	require.False(o.t, o.told, "the sender is told")
+}
+
+// isToldTo asserts that the packet was dropped and that its sender, a pod or (nil) the host, is told so.
+func (o outcome) isToldTo(p *pod, reason bpfDropReason) outcome {
+	o.t.Helper()
+	require.Equal(o.t, Reason(reason).String(), o.drop.String())
+	require.True(o.t, o.told, "the sender is not told")
+	eth, _ := o.parse()
+	if p == nil {
+		require.Equal(o.t, bpfTraceTargetTRACE_HOST, o.target)
+		require.Equal(o.t, o.node.config.HostMAC.String(), eth.DstMAC.String())
+		return o
+	}
+	require.Equal(o.t, bpfTraceTargetTRACE_SENDER, o.target)
+	require.EqualValues(o.t, p.ifindex, o.trace.Ifindex)
+	require.Equal(o.t, p.nic.MAC.String(), eth.DstMAC.String())
+	require.Equal(o.t, p.nic.GatewayMAC.String(), eth.SrcMAC.String())
+	return o
 }
 
 // isRefusedBy asserts that the destination's policy dropped the packet, and that it was counted there.

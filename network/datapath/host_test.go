@@ -69,14 +69,3 @@ func TestAHostReachesOrdinaryPodsAndIsAnswered(t *testing.T) {
 	long.size = 1450
 	n1.hostSends(long.frame()).isDropped(bpfDropReasonDROP_MTU_EXCEEDED)
 }
-
-func TestNothingIsOpenedToAnInfrastructureAddress(t *testing.T) {
-	c := newTenants(t)
-	c.endpoint(c.nodes[1], EndpointKey{1, addr("198.18.0.50")}, Endpoint{
-		VPCID: 7, Kind: EndpointInfrastructure, MAC: c.a2.nic.MAC, Ifindex: uint32(c.a2.ifindex),
-	})
-	c.web1.sends(c.web1.udp(4000, "198.18.0.50:80").frame()).isDropped(bpfDropReasonDROP_INFRASTRUCTURE_ADDRESS)
-	n1, n2 := c.nodes[0], c.nodes[1]
-	n2.hostSends(n2.hostUDP(4000, "198.18.0.50:80").frame()).isDropped(bpfDropReasonDROP_INFRASTRUCTURE_ADDRESS)
-	n2.receives(n1.address, 1, c.web1.udp(4000, "198.18.0.50:80").frame()).isDropped(bpfDropReasonDROP_INFRASTRUCTURE_ADDRESS)
-}

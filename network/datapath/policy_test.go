@@ -37,11 +37,9 @@ func port(p Protocol, first uint16) Ports { return Ports{p, first, first} }
 func policy(rules ...Rule) *Policy { return &Policy{Rules: rules} }
 
 var (
-	syn    = layers.TCP{SYN: true}
-	synAck = layers.TCP{SYN: true, ACK: true}
-	ack    = layers.TCP{ACK: true}
-	fin    = layers.TCP{FIN: true, ACK: true}
-	rst    = layers.TCP{RST: true}
+	ack = layers.TCP{ACK: true}
+	fin = layers.TCP{FIN: true, ACK: true}
+	rst = layers.TCP{RST: true}
 )
 
 func TestAnInterfaceWithoutRulesIsClosedAndOneWithoutPolicyOpen(t *testing.T) {

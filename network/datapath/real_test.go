@@ -81,6 +81,9 @@ func newReality(t testing.TB, clsact bool) *reality {
 	r.b1, r.b2 = r.pod(first, "b1", 8, 2001, "10.0.1.11"), r.pod(second, "b2", 8, 2001, "10.0.1.12")
 	r.web1, r.web2 = r.pod(first, "web1", 1, 1, "198.18.0.11"), r.pod(second, "web2", 1, 1, "198.18.0.12")
 	r.neighbor = r.pod(first, "neighbor", 1, 1, "198.18.0.13")
+	r.infrastructure(r.a1, "198.18.0.51")
+	r.infrastructure(r.b1, "198.18.0.52")
+	r.infrastructure(r.a2, "198.18.0.53")
 	r.fill()
 	r.attach()
 	return r
@@ -204,9 +207,13 @@ func TestRealTraffic(t *testing.T) {
 		t.Log("not between VPCs, nor out of one")
 		r.silence(r.b1.Namespace, "10.0.2.11:8080")
 		for _, address := range []string{"192.0.2.1", "192.0.2.2", "198.18.0.11", "198.18.0.12", testnet.OutsideAddress} {
-			before := r.dropped(r.a1, bpfDropReasonDROP_NO_ROUTE)
+			reason := bpfDropReasonDROP_NO_ROUTE
+			if prefix(infrastructureCIDR).Contains(addr(address)) {
+				reason = bpfDropReasonDROP_NOT_OPENED
+			}
+			before := r.dropped(r.a1, reason)
 			r.silence(r.a1.Namespace, address+":8080")
-			require.Greater(t, r.dropped(r.a1, bpfDropReasonDROP_NO_ROUTE), before)
+			require.Greater(t, r.dropped(r.a1, reason), before)
 		}
 	})
 }

@@ -22,6 +22,7 @@ func TestARestartLosesNoPacket(t *testing.T) {
 			"across nodes":     r.a1.Stream("10.0.1.12:8080"),
 			"Service":          r.web1.Stream("198.19.0.10:80"),
 			"host across node": r.nodes[0].Stream("198.18.0.12:8080"),
+			"infrastructure":   r.nodes[1].Stream("198.18.0.51:8080"),
 		}
 		for range 10 {
 			r.load()

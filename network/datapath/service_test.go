@@ -268,16 +268,16 @@ func TestFlowsOfUDPToARemovedBackendAreForgotten(t *testing.T) {
 	c.web1.sends(c.web1.udp(4000, "198.19.0.10:53").frame()).reaches(near)
 	require.NoError(t, n.Services.Delete(other))
 	require.Equal(t, 2, flows())
-	c.web1.sends(c.web1.udp(4001, "198.19.0.11:53").frame()).isDropped(bpfDropReasonDROP_UNKNOWN_SERVICE)
+	c.web1.sends(c.web1.udp(4001, "198.19.0.11:53").frame()).isToldTo(c.web1, bpfDropReasonDROP_UNKNOWN_SERVICE)
 }
 
 func TestWhatAServiceCannotServeIsDroppedWithAReason(t *testing.T) {
 	c := newTenants(t)
 	c.service(UDP, "198.19.0.10:53", 0)
-	c.web1.sends(c.web1.udp(4000, "198.19.0.10:53").frame()).isDropped(bpfDropReasonDROP_NO_BACKEND)
+	c.web1.sends(c.web1.udp(4000, "198.19.0.10:53").frame()).isToldTo(c.web1, bpfDropReasonDROP_NO_BACKEND)
 	c.service(UDP, "198.19.0.10:53", 0, "198.18.0.12:53")
-	c.web1.sends(c.web1.udp(4000, "198.19.0.10:54").frame()).isDropped(bpfDropReasonDROP_UNKNOWN_SERVICE)
-	c.web1.sends(c.web1.tcp(4000, "198.19.0.10:53", layers.TCP{SYN: true}).frame()).isDropped(bpfDropReasonDROP_UNKNOWN_SERVICE)
+	c.web1.sends(c.web1.udp(4000, "198.19.0.10:54").frame()).isToldTo(c.web1, bpfDropReasonDROP_UNKNOWN_SERVICE)
+	c.web1.sends(c.web1.tcp(4000, "198.19.0.10:53", layers.TCP{SYN: true}).frame()).isToldTo(c.web1, bpfDropReasonDROP_UNKNOWN_SERVICE)
 	c.web1.sends(c.web1.icmp("198.19.0.10", layers.CreateICMPv4TypeCode(8, 0))).isDropped(bpfDropReasonDROP_SERVICE_PROTOCOL)
 	for _, fragment := range []func(*layers.IPv4){
 		func(ip *layers.IPv4) { ip.Flags = layers.IPv4MoreFragments },
@@ -373,7 +373,7 @@ func TestAClosedConnectionsPortsCanBeUsedAnew(t *testing.T) {
 	n.ager(11 * time.Second)
 	near.sends(near.tcp(8080, "198.18.0.11:4000", layers.TCP{SYN: true, ACK: true}).frame()).reaches(c.web1).is("198.18.0.13:8080", "198.18.0.11:4000")
 	require.NoError(t, n.Services.Delete(key))
-	c.web1.sends(client(layers.TCP{SYN: true})).isDropped(bpfDropReasonDROP_UNKNOWN_SERVICE)
+	c.web1.sends(client(layers.TCP{SYN: true})).isToldTo(c.web1, bpfDropReasonDROP_UNKNOWN_SERVICE)
 }
 
 func TestAFlowLivesAsLongAsItsKeepAlive(t *testing.T) {
@@ -387,5 +387,5 @@ func TestAFlowLivesAsLongAsItsKeepAlive(t *testing.T) {
 	n.ager(2*time.Hour + time.Minute)
 	c.web1.sends(data).then().reaches(c.web2)
 	n.ager(3 * time.Hour)
-	c.web1.sends(data).isDropped(bpfDropReasonDROP_NO_BACKEND)
+	c.web1.sends(data).isToldTo(c.web1, bpfDropReasonDROP_NO_BACKEND)
 }

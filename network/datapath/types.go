@@ -68,6 +68,8 @@ const (
 	EndpointHost = EndpointKind(bpfEndpointKindENDPOINT_HOST)
 	// EndpointInfrastructure is the infrastructure address, in the default VNI, of an interface in a tenant's VPC.
 	EndpointInfrastructure = EndpointKind(bpfEndpointKindENDPOINT_INFRASTRUCTURE)
+	// EndpointPlatform is an interface, in the default VNI, that may open connections to infrastructure addresses.
+	EndpointPlatform = EndpointKind(bpfEndpointKindENDPOINT_PLATFORM)
 )
 
 // Endpoint says where an address is.

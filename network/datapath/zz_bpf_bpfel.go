@@ -32,6 +32,27 @@ type bpfAffinityKey struct {
 	Service uint32
 }
 
+type bpfAliasFlow struct {
+	_              structs.HostLayout
+	Opener         bpfAddress
+	Infrastructure bpfAddress
+	OpenerPort     uint16
+	Pad            uint16
+	LastSeen       uint32
+	Flags          bpfConntrackFlags
+}
+
+type bpfAliasKey struct {
+	_             structs.HostLayout
+	Interface     bpfAddress
+	Alias         bpfAddress
+	VpcId         uint32
+	InterfacePort uint16
+	AliasPort     uint16
+	Protocol      uint8
+	Pad           [3]uint8
+}
+
 type bpfBackend struct {
 	_       structs.HostLayout
 	Address bpfAddress
@@ -96,44 +117,47 @@ type bpfDropKey struct {
 type bpfDropReason uint32
 
 const (
-	bpfDropReasonDROP_NONE                   bpfDropReason = 0
-	bpfDropReasonDROP_UNKNOWN_INTERFACE      bpfDropReason = 1
-	bpfDropReasonDROP_MALFORMED              bpfDropReason = 2
-	bpfDropReasonDROP_SPOOFED_MAC            bpfDropReason = 3
-	bpfDropReasonDROP_SPOOFED_ADDRESS        bpfDropReason = 4
-	bpfDropReasonDROP_SPOOFED_ARP            bpfDropReason = 5
-	bpfDropReasonDROP_GRATUITOUS_ARP         bpfDropReason = 6
-	bpfDropReasonDROP_ARP_OUT_OF_SUBNET      bpfDropReason = 7
-	bpfDropReasonDROP_BROADCAST              bpfDropReason = 8
-	bpfDropReasonDROP_MULTICAST              bpfDropReason = 9
-	bpfDropReasonDROP_IPV6                   bpfDropReason = 10
-	bpfDropReasonDROP_IPV6DISCOVERY          bpfDropReason = 11
-	bpfDropReasonDROP_UNKNOWN_ETHERTYPE      bpfDropReason = 12
-	bpfDropReasonDROP_NO_ROUTE               bpfDropReason = 13
-	bpfDropReasonDROP_OTHER_VPC              bpfDropReason = 14
-	bpfDropReasonDROP_NO_ENDPOINT            bpfDropReason = 15
-	bpfDropReasonDROP_INFRASTRUCTURE_ADDRESS bpfDropReason = 16
-	bpfDropReasonDROP_DESTINATION_CHECK      bpfDropReason = 17
-	bpfDropReasonDROP_TTL_EXCEEDED           bpfDropReason = 18
-	bpfDropReasonDROP_MTU_EXCEEDED           bpfDropReason = 19
-	bpfDropReasonDROP_UNKNOWN_SERVICE        bpfDropReason = 20
-	bpfDropReasonDROP_NO_BACKEND             bpfDropReason = 21
-	bpfDropReasonDROP_SERVICE_PROTOCOL       bpfDropReason = 22
-	bpfDropReasonDROP_SERVICE_FRAGMENT       bpfDropReason = 23
-	bpfDropReasonDROP_SERVICE_HOST_TO_HOST   bpfDropReason = 24
-	bpfDropReasonDROP_CONNTRACK_COLLISION    bpfDropReason = 25
-	bpfDropReasonDROP_NO_CONNTRACK           bpfDropReason = 26
-	bpfDropReasonDROP_FORGED_VXLAN           bpfDropReason = 27
-	bpfDropReasonDROP_NO_TUNNEL              bpfDropReason = 28
-	bpfDropReasonDROP_UNKNOWN_MEMBER         bpfDropReason = 29
-	bpfDropReasonDROP_UNKNOWN_VNI            bpfDropReason = 30
-	bpfDropReasonDROP_NOT_LOCAL              bpfDropReason = 31
-	bpfDropReasonDROP_KERNEL                 bpfDropReason = 32
-	bpfDropReasonDROP_STALE_SOURCE           bpfDropReason = 33
-	bpfDropReasonDROP_POLICY_INGRESS         bpfDropReason = 34
-	bpfDropReasonDROP_POLICY_EGRESS          bpfDropReason = 35
-	bpfDropReasonDROP_UNKNOWN_FRAGMENT       bpfDropReason = 36
-	bpfDropReasonDROP_REASON_COUNT           bpfDropReason = 37
+	bpfDropReasonDROP_NONE                    bpfDropReason = 0
+	bpfDropReasonDROP_UNKNOWN_INTERFACE       bpfDropReason = 1
+	bpfDropReasonDROP_MALFORMED               bpfDropReason = 2
+	bpfDropReasonDROP_SPOOFED_MAC             bpfDropReason = 3
+	bpfDropReasonDROP_SPOOFED_ADDRESS         bpfDropReason = 4
+	bpfDropReasonDROP_SPOOFED_ARP             bpfDropReason = 5
+	bpfDropReasonDROP_GRATUITOUS_ARP          bpfDropReason = 6
+	bpfDropReasonDROP_ARP_OUT_OF_SUBNET       bpfDropReason = 7
+	bpfDropReasonDROP_BROADCAST               bpfDropReason = 8
+	bpfDropReasonDROP_MULTICAST               bpfDropReason = 9
+	bpfDropReasonDROP_IPV6                    bpfDropReason = 10
+	bpfDropReasonDROP_IPV6DISCOVERY           bpfDropReason = 11
+	bpfDropReasonDROP_UNKNOWN_ETHERTYPE       bpfDropReason = 12
+	bpfDropReasonDROP_NO_ROUTE                bpfDropReason = 13
+	bpfDropReasonDROP_OTHER_VPC               bpfDropReason = 14
+	bpfDropReasonDROP_NO_ENDPOINT             bpfDropReason = 15
+	bpfDropReasonDROP_INFRASTRUCTURE_ADDRESS  bpfDropReason = 16
+	bpfDropReasonDROP_DESTINATION_CHECK       bpfDropReason = 17
+	bpfDropReasonDROP_TTL_EXCEEDED            bpfDropReason = 18
+	bpfDropReasonDROP_MTU_EXCEEDED            bpfDropReason = 19
+	bpfDropReasonDROP_UNKNOWN_SERVICE         bpfDropReason = 20
+	bpfDropReasonDROP_NO_BACKEND              bpfDropReason = 21
+	bpfDropReasonDROP_SERVICE_PROTOCOL        bpfDropReason = 22
+	bpfDropReasonDROP_SERVICE_FRAGMENT        bpfDropReason = 23
+	bpfDropReasonDROP_SERVICE_HOST_TO_HOST    bpfDropReason = 24
+	bpfDropReasonDROP_CONNTRACK_COLLISION     bpfDropReason = 25
+	bpfDropReasonDROP_NO_CONNTRACK            bpfDropReason = 26
+	bpfDropReasonDROP_FORGED_VXLAN            bpfDropReason = 27
+	bpfDropReasonDROP_NO_TUNNEL               bpfDropReason = 28
+	bpfDropReasonDROP_UNKNOWN_MEMBER          bpfDropReason = 29
+	bpfDropReasonDROP_UNKNOWN_VNI             bpfDropReason = 30
+	bpfDropReasonDROP_NOT_LOCAL               bpfDropReason = 31
+	bpfDropReasonDROP_KERNEL                  bpfDropReason = 32
+	bpfDropReasonDROP_STALE_SOURCE            bpfDropReason = 33
+	bpfDropReasonDROP_POLICY_INGRESS          bpfDropReason = 34
+	bpfDropReasonDROP_POLICY_EGRESS           bpfDropReason = 35
+	bpfDropReasonDROP_UNKNOWN_FRAGMENT        bpfDropReason = 36
+	bpfDropReasonDROP_NOT_OPENED              bpfDropReason = 37
+	bpfDropReasonDROP_INFRASTRUCTURE_FRAGMENT bpfDropReason = 38
+	bpfDropReasonDROP_INFRASTRUCTURE_PROTOCOL bpfDropReason = 39
+	bpfDropReasonDROP_REASON_COUNT            bpfDropReason = 40
 )
 
 type bpfDropValue struct {
@@ -164,6 +188,7 @@ const (
 	bpfEndpointKindENDPOINT_INTERFACE      bpfEndpointKind = 0
 	bpfEndpointKindENDPOINT_HOST           bpfEndpointKind = 1
 	bpfEndpointKindENDPOINT_INFRASTRUCTURE bpfEndpointKind = 2
+	bpfEndpointKindENDPOINT_PLATFORM       bpfEndpointKind = 3
 )
 
 type bpfFlow struct {
@@ -297,6 +322,13 @@ type bpfRouteKey struct {
 	Prefix       bpfAddress
 }
 
+type bpfScratch struct {
+	_      structs.HostLayout
+	Flow   bpfConntrack
+	Client bpfAffinityKey
+	Kept   bpfAffinity
+}
+
 type bpfService struct {
 	_        structs.HostLayout
 	Id       uint32
@@ -348,10 +380,12 @@ const (
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	bpfMapAffinities           = "affinities"
+	bpfMapAliasFlows           = "alias_flows"
 	bpfMapBackends             = "backends"
 	bpfMapConntracks           = "conntracks"
 	bpfMapDrops                = "drops"
 	bpfMapEndpoints            = "endpoints"
+	bpfMapErrorTimes           = "error_times"
 	bpfMapFlows                = "flows"
 	bpfMapForwarders           = "forwarders"
 	bpfMapFragments            = "fragments"
@@ -361,12 +395,15 @@ const (
 	bpfMapPolicyPeers          = "policy_peers"
 	bpfMapPolicyRules          = "policy_rules"
 	bpfMapRoutes               = "routes"
+	bpfMapScratches            = "scratches"
 	bpfMapServices             = "services"
 	bpfMapSubnets              = "subnets"
 	bpfMapTraces               = "traces"
 	bpfProgHostEgress          = "host_egress"
 	bpfProgPodEgress           = "pod_egress"
 	bpfProgVxlanIngress        = "vxlan_ingress"
+	bpfVarAliasMask            = "alias_mask"
+	bpfVarAliasPrefix          = "alias_prefix"
 	bpfVarDefaultVni           = "default_vni"
 	bpfVarDefaultVpcId         = "default_vpc_id"
 	bpfVarHairpinAddress       = "hairpin_address"
@@ -434,10 +471,12 @@ type bpfProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfMapSpecs struct {
 	Affinities    *ebpf.MapSpec `ebpf:"affinities"`
+	AliasFlows    *ebpf.MapSpec `ebpf:"alias_flows"`
 	Backends      *ebpf.MapSpec `ebpf:"backends"`
 	Conntracks    *ebpf.MapSpec `ebpf:"conntracks"`
 	Drops         *ebpf.MapSpec `ebpf:"drops"`
 	Endpoints     *ebpf.MapSpec `ebpf:"endpoints"`
+	ErrorTimes    *ebpf.MapSpec `ebpf:"error_times"`
 	Flows         *ebpf.MapSpec `ebpf:"flows"`
 	Forwarders    *ebpf.MapSpec `ebpf:"forwarders"`
 	Fragments     *ebpf.MapSpec `ebpf:"fragments"`
@@ -447,6 +486,7 @@ type bpfMapSpecs struct {
 	PolicyPeers   *ebpf.MapSpec `ebpf:"policy_peers"`
 	PolicyRules   *ebpf.MapSpec `ebpf:"policy_rules"`
 	Routes        *ebpf.MapSpec `ebpf:"routes"`
+	Scratches     *ebpf.MapSpec `ebpf:"scratches"`
 	Services      *ebpf.MapSpec `ebpf:"services"`
 	Subnets       *ebpf.MapSpec `ebpf:"subnets"`
 	Traces        *ebpf.MapSpec `ebpf:"traces"`
@@ -456,6 +496,8 @@ type bpfMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfVariableSpecs struct {
+	AliasMask            *ebpf.VariableSpec `ebpf:"alias_mask"`
+	AliasPrefix          *ebpf.VariableSpec `ebpf:"alias_prefix"`
 	DefaultVni           *ebpf.VariableSpec `ebpf:"default_vni"`
 	DefaultVpcId         *ebpf.VariableSpec `ebpf:"default_vpc_id"`
 	HairpinAddress       *ebpf.VariableSpec `ebpf:"hairpin_address"`
@@ -492,10 +534,12 @@ func (o *bpfObjects) Close() error {
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfMaps struct {
 	Affinities    *ebpf.Map `ebpf:"affinities"`
+	AliasFlows    *ebpf.Map `ebpf:"alias_flows"`
 	Backends      *ebpf.Map `ebpf:"backends"`
 	Conntracks    *ebpf.Map `ebpf:"conntracks"`
 	Drops         *ebpf.Map `ebpf:"drops"`
 	Endpoints     *ebpf.Map `ebpf:"endpoints"`
+	ErrorTimes    *ebpf.Map `ebpf:"error_times"`
 	Flows         *ebpf.Map `ebpf:"flows"`
 	Forwarders    *ebpf.Map `ebpf:"forwarders"`
 	Fragments     *ebpf.Map `ebpf:"fragments"`
@@ -505,6 +549,7 @@ type bpfMaps struct {
 	PolicyPeers   *ebpf.Map `ebpf:"policy_peers"`
 	PolicyRules   *ebpf.Map `ebpf:"policy_rules"`
 	Routes        *ebpf.Map `ebpf:"routes"`
+	Scratches     *ebpf.Map `ebpf:"scratches"`
 	Services      *ebpf.Map `ebpf:"services"`
 	Subnets       *ebpf.Map `ebpf:"subnets"`
 	Traces        *ebpf.Map `ebpf:"traces"`
@@ -513,10 +558,12 @@ type bpfMaps struct {
 func (m *bpfMaps) Close() error {
 	return _BpfClose(
 		m.Affinities,
+		m.AliasFlows,
 		m.Backends,
 		m.Conntracks,
 		m.Drops,
 		m.Endpoints,
+		m.ErrorTimes,
 		m.Flows,
 		m.Forwarders,
 		m.Fragments,
@@ -526,6 +573,7 @@ func (m *bpfMaps) Close() error {
 		m.PolicyPeers,
 		m.PolicyRules,
 		m.Routes,
+		m.Scratches,
 		m.Services,
 		m.Subnets,
 		m.Traces,
@@ -536,6 +584,8 @@ func (m *bpfMaps) Close() error {
 //
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfVariables struct {
+	AliasMask            *ebpf.Variable `ebpf:"alias_mask"`
+	AliasPrefix          *ebpf.Variable `ebpf:"alias_prefix"`
 	DefaultVni           *ebpf.Variable `ebpf:"default_vni"`
 	DefaultVpcId         *ebpf.Variable `ebpf:"default_vpc_id"`
 	HairpinAddress       *ebpf.Variable `ebpf:"hairpin_address"`

@@ -36,6 +36,10 @@ type Configuration struct {
 	Socket string `json:"socket"`
 	// QueueDir is the folder where a DEL waits for the daemon.
 	QueueDir string `json:"queueDir"`
+	// RuntimeConfig is what the runtime adds for the capabilities that the daemon has asked for.
+	RuntimeConfig struct {
+		PortMappings []protocol.PortMapping `json:"portMappings,omitempty"`
+	} `json:"runtimeConfig"`
 }
 
 // Main runs the command that the environment names (CNI specification 1.1, section 2) and exits.
@@ -74,7 +78,9 @@ func add(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	response, err := protocol.Call(conf.Socket, request(protocol.Add, args), addTimeout)
+	req := request(protocol.Add, args)
+	req.PortMappings = conf.RuntimeConfig.PortMappings
+	response, err := protocol.Call(conf.Socket, req, addTimeout)
 	if err != nil {
 		return protocol.TryAgain("cannot attach now", err)
 	}

@@ -40,6 +40,10 @@ type NetworkInterfaceSpec struct {
 	// Node is the node the interface is attached on: the Pod's.
 	// +optional
 	Node string `json:"node,omitempty"`
+	// Platform lets the interface open connections to the infrastructure addresses of interfaces in tenants' VPCs. The network
+	// controller sets it for Pods that are labelled as the platform's and may be.
+	// +optional
+	Platform bool `json:"platform,omitempty"`
 	// SourceDestCheck drops what the interface sends from, or is sent to, an address that is not its own. Default true.
 	// +optional
 	// +kubebuilder:default=true

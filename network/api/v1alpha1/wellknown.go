@@ -45,6 +45,22 @@ const (
 	AnnotationLastVNI = "net.mnicloud.jp/last-vni"
 )
 
+// LabelPlatform with the value PlatformTrue on a Pod makes it one of the platform's: it may open connections to the
+// infrastructure addresses of Pods in tenants' VPCs (monitoring does). Its namespace must be labelled the same, which only the
+// cloud's owner can do, and be in no VPC's spec.namespaces; the Pod must be in the default Subnet. What the labels say counts
+// when the Pod gets its interface.
+const (
+	LabelPlatform = "net.mnicloud.jp/platform"
+	PlatformTrue  = "true"
+)
+
+// LabelServiceProxy is Kubernetes' label on Services that kube-proxy leaves to another. The network controller sets it to
+// ServiceProxy on the Services of tenants' namespaces, which balance within VPCs only and must be no way in from a host.
+const (
+	LabelServiceProxy = "service.kubernetes.io/service-proxy-name"
+	ServiceProxy      = "net.mnicloud.jp"
+)
+
 // Labels that the network controller sets.
 const (
 	// LabelVPC on Subnets, NetworkInterfaces and IPLeases: the name of the VPC.

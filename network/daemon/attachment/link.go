@@ -21,6 +21,9 @@ const (
 	linkPrefix = "mni"
 	// aliasPrefix begins its alias, which goes on with the attachment's key: links without a record are found by it.
 	aliasPrefix = "mni-netd attachment "
+	// hostMTU is the host's end's: as large as can be, so that a packet longer than the container's MTU reaches the datapath, which
+	// counts it and tells the sender. A veth drops what is longer than the receiving end's MTU, and tells nobody.
+	hostMTU = 65535
 )
 
 // linkName is the name of the host's end of a veth pair: at most 15 characters (IFNAMSIZ), 60 bits of a hash of the key. The
@@ -49,7 +52,7 @@ func createLink(r Record, mtu int) (netlink.Link, error) {
 	}
 	defer netns.Close()
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.MTU = r.HostLink, mtu
+	attrs.Name, attrs.MTU = r.HostLink, hostMTU
 	veth := &netlink.Veth{
 		LinkAttrs: attrs, PeerName: r.IfName, PeerHardwareAddr: mac, PeerMTU: uint32(mtu),
 		PeerNamespace: netlink.NsFd(netns.Fd()),

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -60,7 +61,7 @@ func (m *Manager) Add(ctx context.Context, req protocol.Request) (Record, error)
 	defer unlock()
 
 	if old, ok := m.Store.Get(key); ok {
-		if old.Complete && old.Netns == req.Netns && old.Interface.Pod.is(pod) && m.reattach(ctx, old) == nil {
+		if old.Complete && old.Netns == req.Netns && old.Interface.Pod.is(pod) && slices.Equal(old.Ports, req.PortMappings) && m.reattach(ctx, old) == nil {
 			return old, nil
 		}
 		if err := m.detach(ctx, old); err != nil {
@@ -73,7 +74,12 @@ func (m *Manager) Add(ctx context.Context, req protocol.Request) (Record, error)
 	if err != nil {
 		return Record{}, protocol.TryAgain(fmt.Sprintf("Pod %s has no network interface yet", pod), err)
 	}
-	record, err := m.Store.reserve(Record{ContainerID: req.ContainerID, IfName: req.IfName, Netns: req.Netns, Interface: nic})
+	if err := checkPorts(req.PortMappings, nic); err != nil {
+		return Record{}, err
+	}
+	record, err := m.Store.reserve(Record{
+		ContainerID: req.ContainerID, IfName: req.IfName, Netns: req.Netns, Interface: nic, Ports: req.PortMappings,
+	})
 	if err != nil {
 		return Record{}, err
 	}

@@ -25,7 +25,7 @@ func TestAddGivesTheContainerItsAddressesAndOneNeighbour(t *testing.T) {
 
 	host, err := netlink.LinkByName(record.HostLink)
 	require.NoError(t, err)
-	require.Equal(t, 1450, host.Attrs().MTU)
+	require.Equal(t, hostMTU, host.Attrs().MTU)
 	require.Equal(t, netlink.LinkOperState(netlink.OperUp), host.Attrs().OperState)
 
 	inside(t, netns, func() {

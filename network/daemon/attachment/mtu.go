@@ -7,14 +7,14 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// SetMTU gives both ends of every attachment's veth pair an MTU, in bytes: the underlay's has changed.
+// SetMTU gives the container's end of every attachment's veth pair an MTU, in bytes: the underlay's has changed.
 func (m *Manager) SetMTU(mtu int) error {
 	var errs []error
 	for _, r := range m.Store.List() {
 		if !r.Complete {
 			continue
 		}
-		err := setMTU(r.HostLink, mtu)
+		err := setMTU(r.HostLink, hostMTU) // of an attachment of a version that gave it less
 		if err == nil {
 			err = inNetns(r.Netns, func() error { return setMTU(r.IfName, mtu) })
 		}

@@ -54,6 +54,8 @@ type Interface struct {
 	GatewayMAC string     `json:"gatewayMAC"`
 	// Infrastructure is the address that Kubernetes sees; the interface's own in the default Subnet.
 	Infrastructure netip.Addr `json:"infrastructure"`
+	// Platform lets the interface open connections to infrastructure addresses.
+	Platform bool `json:"platform,omitempty"`
 	// SourceDestCheck drops what the interface sends from another address than its own.
 	SourceDestCheck bool `json:"sourceDestCheck"`
 }
@@ -69,6 +71,8 @@ type Record struct {
 	HostLink string `json:"hostLink"`
 	// Interface is what is attached.
 	Interface Interface `json:"interface"`
+	// Ports are the host's that lead to the container.
+	Ports []protocol.PortMapping `json:"ports,omitempty"`
 	// Sequence orders the attachments of one interface: the highest has the traffic. A new sandbox of a Pod is attached
 	// before the old one is detached.
 	Sequence uint64 `json:"sequence"`

@@ -18,7 +18,7 @@ func Result(r Record, mtu int) *types100.Result {
 	return &types100.Result{
 		CNIVersion: "1.1.0",
 		Interfaces: []*types100.Interface{
-			{Name: r.HostLink, Mtu: mtu},
+			{Name: r.HostLink, Mtu: hostMTU},
 			{Name: r.IfName, Mac: nic.MAC, Mtu: mtu, Sandbox: r.Netns},
 		},
 		IPs:    []*types100.IPConfig{{Interface: &container, Address: *ipNet(address)}},

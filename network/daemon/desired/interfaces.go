@@ -59,7 +59,7 @@ func Local(a Attachment) State {
 		VNI: nic.VNI, VPCID: nic.VPCID, Address: nic.Prefix.Addr(), PrefixLength: uint8(nic.Prefix.Bits()),
 		MAC: mac, GatewayMAC: gatewayMAC, NoSourceDestCheck: !nic.SourceDestCheck,
 	}
-	endpoint := datapath.Endpoint{VPCID: nic.VPCID, Kind: datapath.EndpointInterface, MAC: mac, Ifindex: uint32(a.Ifindex)}
+	endpoint := datapath.Endpoint{VPCID: nic.VPCID, Kind: kindOf(nic.VNI, nic.Platform), MAC: mac, Ifindex: uint32(a.Ifindex)}
 	s.Endpoints[datapath.EndpointKey{VNI: nic.VNI, Address: nic.Prefix.Addr()}] = endpoint
 	if nic.VNI != netv1.DefaultVNI {
 		entry.Infrastructure = nic.Infrastructure
@@ -68,6 +68,14 @@ func Local(a Attachment) State {
 	}
 	s.NICs[uint32(a.Ifindex)] = entry
 	return s
+}
+
+// kindOf is what answers at an interface's own address. Only ordinary Pods can be the platform's.
+func kindOf(vni uint32, platform bool) datapath.EndpointKind {
+	if platform && vni == netv1.DefaultVNI {
+		return datapath.EndpointPlatform
+	}
+	return datapath.EndpointInterface
 }
 
 // addRemote adds the endpoints on other nodes: those of the VPCs that have an interface here, and everyone's infrastructure
@@ -86,7 +94,7 @@ func (s *State) addRemote(interfaces []netv1.NetworkInterface, vpcs map[uint32]b
 		if check := nic.Spec.SourceDestCheck; check != nil && !*check && vpcs[nic.Status.VPCID] {
 			s.Forwarders[datapath.ForwarderKey{Member: node, VPCID: nic.Status.VPCID}] = datapath.Forwarder{}
 		}
-		endpoint := datapath.Endpoint{VPCID: nic.Status.VPCID, Kind: datapath.EndpointInterface, MAC: mac, Node: node}
+		endpoint := datapath.Endpoint{VPCID: nic.Status.VPCID, Kind: kindOf(nic.Status.VNI, nic.Spec.Platform), MAC: mac, Node: node}
 		if address, err := netip.ParseAddr(nic.Status.Address); err == nil && vpcs[nic.Status.VPCID] {
 			s.Endpoints[datapath.EndpointKey{VNI: nic.Status.VNI, Address: address}] = endpoint
 		}
@@ -168,6 +176,7 @@ func InterfaceOf(nic *netv1.NetworkInterface, subnet *netv1.Subnet) (attachment.
 		VPCID: nic.Status.VPCID, VNI: nic.Status.VNI,
 		Prefix: netip.PrefixFrom(address, prefix.Bits()), MAC: mac.String(),
 		Gateway: gateway, GatewayMAC: gatewayMAC.String(), Infrastructure: infrastructure,
+		Platform:        nic.Spec.Platform,
 		SourceDestCheck: nic.Spec.SourceDestCheck == nil || *nic.Spec.SourceDestCheck,
 	}, nil
 }

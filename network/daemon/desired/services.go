@@ -19,8 +19,49 @@ var protocols = map[corev1.Protocol]datapath.Protocol{corev1.ProtocolTCP: datapa
 // serviceName is the identity of a Service in the cluster.
 type serviceName struct{ namespace, name string }
 
-// addServices adds the ClusterIPs of the default network.
-func (s *State) addServices(services []corev1.Service, all []discoveryv1.EndpointSlice, node string) {
+// tenants are the interfaces in tenants' VPCs, for whom a Service balances within the VPC only.
+type tenants struct {
+	// byInfrastructure finds an interface by the address that EndpointSlices have.
+	byInfrastructure map[netip.Addr]tenantAddress
+	// vpcs of a namespace are those that its Pods are in.
+	vpcs map[string]map[uint32]bool
+}
+
+// tenantAddress is where an interface is in its VPC.
+type tenantAddress struct {
+	vpcID     uint32
+	address   netip.Addr
+	namespace string
+}
+
+// tenantsOf are the interfaces in the VPCs but the default one.
+func tenantsOf(interfaces []netv1.NetworkInterface, vpcs map[uint32]bool) tenants {
+	t := tenants{byInfrastructure: map[netip.Addr]tenantAddress{}, vpcs: map[string]map[uint32]bool{}}
+	for i := range interfaces {
+		nic := &interfaces[i]
+		address, err := netip.ParseAddr(nic.Status.Address)
+		if err != nil || nic.Status.VPCID == netv1.DefaultVPCID {
+			continue
+		}
+		infrastructure, err := netip.ParseAddr(nic.Status.InfrastructureAddress)
+		if err != nil {
+			continue
+		}
+		t.byInfrastructure[infrastructure] = tenantAddress{nic.Status.VPCID, address, nic.Spec.Namespace}
+		if !vpcs[nic.Status.VPCID] {
+			continue
+		}
+		if t.vpcs[nic.Spec.Namespace] == nil {
+			t.vpcs[nic.Spec.Namespace] = map[uint32]bool{}
+		}
+		t.vpcs[nic.Spec.Namespace][nic.Status.VPCID] = true
+	}
+	return t
+}
+
+// addServices adds the ClusterIPs: for ordinary Pods and hosts those of endpoints that are ordinary Pods, hosts or outside, and
+// for each VPC that Pods of a Service's namespace are in those of the Service's Pods there.
+func (s *State) addServices(services []corev1.Service, all []discoveryv1.EndpointSlice, t tenants, node string) {
 	byService := map[serviceName][]*discoveryv1.EndpointSlice{}
 	for i := range all {
 		slice := &all[i]
@@ -40,12 +81,12 @@ func (s *State) addServices(services []corev1.Service, all []discoveryv1.Endpoin
 			if err != nil || !address.Is4() {
 				continue // headless, or of the other family
 			}
-			s.addService(service, address, slices, node)
+			s.addService(service, address, slices, t, node)
 		}
 	}
 }
 
-func (s *State) addService(service *corev1.Service, address netip.Addr, slices []*discoveryv1.EndpointSlice, node string) {
+func (s *State) addService(service *corev1.Service, address netip.Addr, slices []*discoveryv1.EndpointSlice, t tenants, node string) {
 	var affinity time.Duration
 	if service.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {
 		affinity = time.Duration(corev1.DefaultClientIPServiceAffinitySeconds) * time.Second
@@ -57,16 +98,31 @@ func (s *State) addService(service *corev1.Service, address netip.Addr, slices [
 		node = ""
 	}
 	for _, port := range service.Spec.Ports {
-		if protocol, ok := protocols[port.Protocol]; ok {
-			key := datapath.ServiceKey{VPCID: netv1.DefaultVPCID, Address: address, Port: uint16(port.Port), Protocol: protocol}
-			s.Services[key] = datapath.Service{Backends: backends(slices, port, node), Affinity: affinity}
+		protocol, ok := protocols[port.Protocol]
+		if !ok {
+			continue
+		}
+		add := func(vpcID uint32, place func(netip.Addr) (netip.Addr, bool)) {
+			key := datapath.ServiceKey{VPCID: vpcID, Address: address, Port: uint16(port.Port), Protocol: protocol}
+			s.Services[key] = datapath.Service{Backends: backends(slices, port, node, place), Affinity: affinity}
+		}
+		add(netv1.DefaultVPCID, func(a netip.Addr) (netip.Addr, bool) {
+			_, tenants := t.byInfrastructure[a]
+			return a, !tenants
+		})
+		for vpcID := range t.vpcs[service.Namespace] {
+			add(vpcID, func(a netip.Addr) (netip.Addr, bool) {
+				at, ok := t.byInfrastructure[a]
+				return at.address, ok && at.vpcID == vpcID && at.namespace == service.Namespace
+			})
 		}
 	}
 }
 
 // backends are the endpoints of a port that are ready; when there are none, those that still serve while they terminate (as
-// kube-proxy does, KEP-1669). A node restricts them to its own. They are in order of address, once each.
-func backends(all []*discoveryv1.EndpointSlice, port corev1.ServicePort, node string) []datapath.Backend {
+// kube-proxy does, KEP-1669). A node restricts them to its own, place to those of a VPC, where it also says their addresses. They
+// are in order of address, once each.
+func backends(all []*discoveryv1.EndpointSlice, port corev1.ServicePort, node string, place func(netip.Addr) (netip.Addr, bool)) []datapath.Backend {
 	var ready, terminating []datapath.Backend
 	for _, slice := range all {
 		number, ok := portOf(slice, port)
@@ -81,7 +137,11 @@ func backends(all []*discoveryv1.EndpointSlice, port corev1.ServicePort, node st
 			if err != nil || !address.Is4() {
 				continue
 			}
-			backend := datapath.Backend{Address: address, Port: number}
+			placed, ok := place(address)
+			if !ok {
+				continue
+			}
+			backend := datapath.Backend{Address: placed, Port: number}
 			switch c := endpoint.Conditions; {
 			case c.Ready == nil || *c.Ready:
 				ready = append(ready, backend)

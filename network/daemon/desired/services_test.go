@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 	"github.com/mnicloud/mnicloud/network/datapath"
 )
 
@@ -47,7 +48,7 @@ func endpoint(address, node string, ready, serving, terminating bool) discoveryv
 
 func udpBackends(t *testing.T, service corev1.Service, slices ...discoveryv1.EndpointSlice) []datapath.Backend {
 	s := newState()
-	s.addServices([]corev1.Service{service}, slices, "node-1")
+	s.addServices([]corev1.Service{service}, slices, tenants{}, "node-1")
 	require.Len(t, s.Services, 2)
 	return s.Services[datapath.ServiceKey{VPCID: 1, Address: ip("198.19.0.10"), Port: 53, Protocol: datapath.UDP}].Backends
 }
@@ -96,7 +97,7 @@ func TestServicesWithoutAClusterIPAreNotBalanced(t *testing.T) {
 	headless.Spec.ClusterIPs = []string{corev1.ClusterIPNone}
 	external.Spec.Type = corev1.ServiceTypeExternalName
 	s := newState()
-	s.addServices([]corev1.Service{headless, external}, nil, "node-1")
+	s.addServices([]corev1.Service{headless, external}, nil, tenants{}, "node-1")
 	require.Empty(t, s.Services)
 }
 
@@ -105,9 +106,57 @@ func TestAffinityIsTheServicesTimeout(t *testing.T) {
 	service.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
 	key := datapath.ServiceKey{VPCID: 1, Address: ip("198.19.0.10"), Port: 53, Protocol: datapath.TCP}
 	s := newState()
-	s.addServices([]corev1.Service{service}, nil, "node-1")
+	s.addServices([]corev1.Service{service}, nil, tenants{}, "node-1")
 	require.Equal(t, 3*time.Hour, s.Services[key].Affinity)
 	service.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To[int32](30)}}
-	s.addServices([]corev1.Service{service}, nil, "node-1")
+	s.addServices([]corev1.Service{service}, nil, tenants{}, "node-1")
 	require.Equal(t, 30*time.Second, s.Services[key].Affinity)
+}
+
+// shop is a Service of a tenant's namespace, and its slice.
+func shop(endpoints ...discoveryv1.Endpoint) ([]corev1.Service, []discoveryv1.EndpointSlice) {
+	service, slice := dnsService(), dnsSlice(endpoints...)
+	service.Namespace, slice.Namespace = "shop", "shop"
+	return []corev1.Service{service}, []discoveryv1.EndpointSlice{slice}
+}
+
+func TestATenantsServiceBalancesOverItsPodsInTheVPC(t *testing.T) {
+	front, back := nic("front", "node-1", redFront, "10.0.1.5", "198.18.0.5"), nic("back", "node-2", redBack, "10.0.2.6", "198.18.0.6")
+	other := nic("other", "node-1", blue, "10.0.1.5", "198.18.0.7")
+	absent := nic("absent", "node-2", subnet("green", "10.0.1.0/24", "10.0.1.1", 1003, 1004), "10.0.1.9", "198.18.0.8")
+	ordinary := nic("plain", "node-2", defaultSubnet, "198.18.0.9", "198.18.0.9")
+	foreign := nic("foreign", "node-1", redFront, "10.0.1.7", "198.18.0.10")
+	foreign.Spec.Namespace = "elsewhere"
+	in := input([]Attachment{attached(t, front, redFront, 7, 1), attached(t, other, blue, 8, 1)}, front, back, other, absent, ordinary, foreign)
+	all := func(addresses ...string) (endpoints []discoveryv1.Endpoint) {
+		for _, a := range addresses {
+			endpoints = append(endpoints, endpoint(a, "node-1", true, true, false))
+		}
+		return endpoints
+	}
+	in.Services, in.Slices = shop(all("198.18.0.5", "198.18.0.6", "198.18.0.7", "198.18.0.8", "198.18.0.9", "198.18.0.10", "203.0.113.9")...)
+	s := Compute(in)
+	got := func(vpc uint32) (addresses []string) {
+		service, ok := s.Services[datapath.ServiceKey{VPCID: vpc, Address: ip("198.19.0.10"), Port: 53, Protocol: datapath.UDP}]
+		require.True(t, ok)
+		for _, b := range service.Backends {
+			require.EqualValues(t, 1053, b.Port)
+			addresses = append(addresses, b.Address.String())
+		}
+		return addresses
+	}
+	require.Equal(t, []string{"198.18.0.9", "203.0.113.9"}, got(netv1.DefaultVPCID), "ordinary Pods and the outside")
+	require.Equal(t, []string{"10.0.1.5", "10.0.2.6"}, got(1001), "not a Pod of another namespace, nor the outside")
+	require.Equal(t, []string{"10.0.1.5"}, got(1002))
+	require.Len(t, s.Services, 2*3, "no VPC that has nothing here")
+
+	in.Services, in.Slices = shop()
+	s = Compute(in)
+	require.Len(t, s.Services, 2*3, "one without backends is known, and refuses")
+	require.Empty(t, got(1001))
+
+	in.Services, in.Slices = []corev1.Service{dnsService()}, []discoveryv1.EndpointSlice{dnsSlice(all("198.18.0.5", "198.18.0.9")...)}
+	s = Compute(in)
+	require.Len(t, s.Services, 2, "a Service of another namespace is nothing to the VPC")
+	require.Equal(t, []string{"198.18.0.9"}, got(netv1.DefaultVPCID), "nor does it lead in")
 }

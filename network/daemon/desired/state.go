@@ -92,7 +92,7 @@ func Compute(in Input) State {
 	s.addSubnets(in.Subnets, vpcs)
 	s.addRoutes(local)
 	s.addPolicies(in, local)
-	s.addServices(in.Services, in.Slices, in.Node)
+	s.addServices(in.Services, in.Slices, tenantsOf(in.Interfaces, vpcs), in.Node)
 	return s
 }
 

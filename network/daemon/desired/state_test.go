@@ -124,6 +124,20 @@ func TestANodeKnowsOnlyTheVPCsOfItsInterfaces(t *testing.T) {
 	}}, s.NICs)
 }
 
+func TestAnInterfaceOfThePlatformsIsKnownAsSuchEverywhere(t *testing.T) {
+	local, remote := nic("scraper", "node-1", defaultSubnet, "198.18.0.8", "198.18.0.8"), nic("agent", "node-2", defaultSubnet, "198.18.0.9", "198.18.0.9")
+	tenant := nic("web", "node-2", redFront, "10.0.1.5", "198.18.0.5")
+	for _, n := range []*netv1.NetworkInterface{&local, &remote, &tenant} {
+		n.Spec.Platform = true
+	}
+	s := Compute(input([]Attachment{attached(t, local, defaultSubnet, 7, 1)}, local, remote, tenant))
+	for address, kind := range map[string]datapath.EndpointKind{
+		"198.18.0.8": datapath.EndpointPlatform, "198.18.0.9": datapath.EndpointPlatform, "198.18.0.5": datapath.EndpointInfrastructure,
+	} {
+		require.Equal(t, kind, s.Endpoints[datapath.EndpointKey{VNI: 1, Address: ip(address)}].Kind, address)
+	}
+}
+
 func TestTheAPIServersSubnetsAndAnAttachmentsAreTheSame(t *testing.T) {
 	local := nic("web", "node-1", redFront, "10.0.1.5", "198.18.0.5")
 	a := attached(t, local, redFront, 7, 1)

@@ -23,22 +23,33 @@ static __always_inline __u32 seconds(void)
 	return bpf_ktime_get_coarse_ns() / 1000000000;
 }
 
-static __always_inline bool is_closing(const struct conntrack *ct)
+static __always_inline bool is_closed(__u32 flags)
 {
 	const __u32 both = CONNTRACK_FIN_FORWARD | CONNTRACK_FIN_REVERSE;
 
-	return (ct->flags & CONNTRACK_RST) || (ct->flags & both) == both;
+	return (flags & CONNTRACK_RST) || (flags & both) == both;
+}
+
+/* How many seconds after its last packet a flow of these flags is no more. */
+static __always_inline __u32 timeout_of(__u32 flags, __u8 protocol)
+{
+	bool replied = flags & CONNTRACK_SEEN_REPLY;
+
+	if (protocol != IPPROTO_TCP)
+		return replied ? UDP_TIMEOUT : UDP_NEW_TIMEOUT;
+	if (is_closed(flags))
+		return TCP_CLOSING_TIMEOUT;
+	return replied ? TCP_TIMEOUT : TCP_NEW_TIMEOUT;
+}
+
+static __always_inline bool is_closing(const struct conntrack *ct)
+{
+	return is_closed(ct->flags);
 }
 
 static __always_inline bool is_live(const struct conntrack *ct, __u8 protocol, __u32 now)
 {
-	__u32 timeout = ct->flags & CONNTRACK_SEEN_REPLY ? UDP_TIMEOUT : UDP_NEW_TIMEOUT;
-
-	if (protocol == IPPROTO_TCP)
-		timeout = is_closing(ct)			? TCP_CLOSING_TIMEOUT :
-			  ct->flags & CONNTRACK_SEEN_REPLY ? TCP_TIMEOUT :
-							     TCP_NEW_TIMEOUT;
-	return now - ct->last_seen <= timeout;
+	return now - ct->last_seen <= timeout_of(ct->flags, protocol);
 }
 
 /* The key of the entry in the other direction of a flow. */

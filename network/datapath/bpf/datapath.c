@@ -2,6 +2,7 @@
 /* The three programs of a node. docs/design/network.md tells what each does and why. */
 #include "arp.h"
 #include "drop.h"
+#include "explain.h"
 #include "forward.h"
 #include "ipv6.h"
 #include "source.h"
@@ -68,6 +69,10 @@ static __always_inline int from_pod(struct __sk_buff *skb)
 		return DROP(DROP_SPOOFED_ADDRESS);
 	if (nic->vni == default_vni)
 		return forward_default(skb, &p, nic);
+	if (is_alias(p.destination) || in_infrastructure_cidr(p.destination)) {
+		error = answer_to_opener(skb, &p, nic);
+		return error ? error : to_opener(skb, &p);
+	}
 	return forward_in_vpc(skb, &p, nic);
 }
 
@@ -119,12 +124,15 @@ static __always_inline int from_member(struct __sk_buff *skb)
 		return bpf_map_lookup_elem(&subnets, &key.vni) ? DROP(DROP_NO_ENDPOINT) : DROP(DROP_UNKNOWN_VNI);
 	if (!is_zero(&endpoint->node))
 		return DROP(DROP_NOT_LOCAL);
-	if (endpoint->kind == ENDPOINT_INFRASTRUCTURE)
-		return DROP(DROP_INFRASTRUCTURE_ADDRESS);
+	if (endpoint->kind == ENDPOINT_INFRASTRUCTURE) {
+		if (!may_open(p.source, &member))
+			return DROP(DROP_INFRASTRUCTURE_ADDRESS);
+		return open_to_interface(skb, &p, endpoint->ifindex, endpoint->vpc_id);
+	}
 	error = check_source(&p, key.vni, endpoint, &member);
 	if (error)
 		return error;
-	if (key.vni == default_vni && endpoint->kind == ENDPOINT_HOST)
+	if (endpoint->kind == ENDPOINT_HOST)
 		return to_own_host(skb, &p);
 	return to_interface(skb, &p, key.vni, endpoint);
 }
@@ -133,14 +141,14 @@ static __always_inline int from_member(struct __sk_buff *skb)
 SEC("tc")
 int pod_egress(struct __sk_buff *skb)
 {
-	return finish(skb, from_pod(skb));
+	return conclude(skb, from_pod(skb), false);
 }
 
 /* At the far end of the host's veth: what the host sends to Pods and Services. */
 SEC("tc")
 int host_egress(struct __sk_buff *skb)
 {
-	return finish(skb, from_host(skb));
+	return conclude(skb, from_host(skb), true);
 }
 
 /* At the vxlan device: what other members send. */

@@ -3,12 +3,24 @@
 #pragma once
 
 #include "config.h"
-#include "drop.h"
 #include "maps.h"
 #include "packet.h"
 #include "policy.h"
 #include "service.h"
 #include "trace.h"
+
+/* Into an interface of this node, whatever the packet's destination. */
+static __always_inline int into_interface(struct __sk_buff *skb, const struct nic *nic, __u32 ifindex)
+{
+	int error = set_macs(skb, nic->mac, nic->gateway_mac);
+
+	if (error)
+		return error;
+	if (skb->pkt_type != PACKET_HOST)
+		bpf_skb_change_type(skb, PACKET_HOST);
+	trace_redirect(TRACE_INTERFACE, ifindex);
+	return bpf_redirect_peer(ifindex, 0);
+}
 
 /* To an interface of this node. The destination's own entry decides: its program is not run. Its policy sees a backend's
  * answer before it is made to come from the Service. */
@@ -23,18 +35,10 @@ static __always_inline int to_interface(struct __sk_buff *skb, struct packet *p,
 
 	if (error)
 		return error;
-	if (vni == default_vni) {
-		error = from_service(skb, p);
-		if (error < 0)
-			return error;
-	}
-	error = set_macs(skb, nic->mac, nic->gateway_mac);
-	if (error)
+	error = from_service(skb, p, nic->vpc_id);
+	if (error < 0)
 		return error;
-	if (skb->pkt_type != PACKET_HOST)
-		bpf_skb_change_type(skb, PACKET_HOST);
-	trace_redirect(TRACE_INTERFACE, endpoint->ifindex);
-	return bpf_redirect_peer(endpoint->ifindex, 0);
+	return into_interface(skb, nic, endpoint->ifindex);
 }
 
 /* To another member, through VXLAN. */

@@ -5,7 +5,7 @@
 #include "maps.h"
 #include "packet.h"
 
-static __noinline void count_drop(struct __sk_buff *skb, __u32 ifindex, int reason)
+static __noinline void count_drop(__u32 ifindex, int reason, __u32 bytes)
 {
 	struct drop_key key = { .ifindex = ifindex, .reason = reason };
 	struct drop_value *value = bpf_map_lookup_elem(&drops, &key);
@@ -19,7 +19,7 @@ static __noinline void count_drop(struct __sk_buff *skb, __u32 ifindex, int reas
 			return;
 	}
 	value->packets++;
-	value->bytes += skb->len;
+	value->bytes += bytes;
 }
 
 /* What a program returns: the decision's TC action; drops are counted. */
@@ -30,6 +30,6 @@ static __always_inline int finish(struct __sk_buff *skb, int decision)
 	if (decision >= 0)
 		return decision;
 	if (decision != COUNTED)
-		count_drop(skb, skb->ifindex, -decision);
+		count_drop(skb->ifindex, -decision, skb->len);
 	return TC_ACT_SHOT;
 }

@@ -5,17 +5,12 @@
 
 #include "config.h"
 #include "conntrack.h"
+#include "icmp.h"
 #include "maps.h"
 #include "packet.h"
 
-#define ICMP_UNREACHABLE 3
-#define ICMP_TIME_EXCEEDED 11
-#define ICMP_PARAMETER_PROBLEM 12
 #define ICMP_TIMESTAMP 13
 #define ICMP_TIMESTAMP_REPLY 14
-#define ICMP_QUERY 8
-#define ICMP_QUERY_REPLY 0
-#define ICMP_HEADER 8
 
 /* Seconds that the fragments of a packet have to arrive in: as long as receivers wait. */
 #define FRAGMENT_TIMEOUT 30
@@ -80,7 +75,7 @@ MAP(fragments, BPF_MAP_TYPE_LRU_HASH, struct fragment_key, struct l4, 8192, 0);
 /* Reads ports, or the identifier of an ICMP query, at an offset in the packet. */
 static __always_inline bool read_ports(struct __sk_buff *skb, __u32 offset, struct l4 *l4)
 {
-	__u8 header[ICMP_HEADER];
+	__u8 header[sizeof(struct icmp)];
 	__be16 first, second;
 
 	if (l4->protocol != IPPROTO_TCP && l4->protocol != IPPROTO_UDP && l4->protocol != IPPROTO_ICMP)
@@ -98,16 +93,16 @@ static __always_inline bool read_ports(struct __sk_buff *skb, __u32 offset, stru
 	__builtin_memcpy(&second, header + 4, sizeof(second));
 	l4->match = first; /* type and code */
 	l4->destination_port = bpf_htons(header[0]);
-	if (header[0] == ICMP_QUERY || header[0] == ICMP_TIMESTAMP) {
+	if (header[0] == ICMP_ECHO_REQUEST || header[0] == ICMP_TIMESTAMP) {
 		l4->source_port = second;
-	} else if (header[0] == ICMP_QUERY_REPLY || header[0] == ICMP_TIMESTAMP_REPLY) {
-		l4->source_port = bpf_htons(header[0] == ICMP_QUERY_REPLY ? ICMP_QUERY : ICMP_TIMESTAMP);
+	} else if (header[0] == ICMP_ECHO_REPLY || header[0] == ICMP_TIMESTAMP_REPLY) {
+		l4->source_port = bpf_htons(header[0] == ICMP_ECHO_REPLY ? ICMP_ECHO_REQUEST : ICMP_TIMESTAMP);
 		l4->destination_port = second;
 	}
 	return true;
 }
 
-static __always_inline bool is_icmp_error(__be16 match)
+static __always_inline bool is_error(__be16 match)
 {
 	__u8 type = bpf_ntohs(match) >> 8;
 
@@ -121,12 +116,12 @@ static __noinline int read_related(struct __sk_buff *skb, __u32 offset, struct l
 	struct l4 inner = {};
 	struct iphdr ip;
 
-	if (!l4 || bpf_skb_load_bytes(skb, offset + ICMP_HEADER, &ip, sizeof(ip)))
+	if (!l4 || bpf_skb_load_bytes(skb, offset + sizeof(struct icmp), &ip, sizeof(ip)))
 		return 0;
 	if (ip.version != 4 || ip.ihl < 5 || (ip.frag_off & bpf_htons(IP_FRAGMENT_OFFSET)) || ip.saddr != l4->destination)
 		return 0;
 	inner.protocol = ip.protocol;
-	if (!read_ports(skb, offset + ICMP_HEADER + ip.ihl * 4, &inner))
+	if (!read_ports(skb, offset + sizeof(struct icmp) + ip.ihl * 4, &inner))
 		return 0;
 	l4->source = ip.daddr;
 	l4->source_port = inner.destination_port;
@@ -160,7 +155,7 @@ static __noinline int read_fragment(struct __sk_buff *skb, const struct packet *
 		return 0;
 	}
 	/* Not to read from the padding of a short frame. */
-	__u32 length = p->l4_offset - ETH_HLEN + (p->protocol == IPPROTO_TCP ? sizeof(header) : ICMP_HEADER);
+	__u32 length = p->l4_offset - ETH_HLEN + (p->protocol == IPPROTO_TCP ? sizeof(header) : sizeof(struct icmp));
 
 	if (bpf_ntohs(ip.tot_len) < length || !read_ports(skb, p->l4_offset, l4))
 		return DROP(DROP_MALFORMED);
@@ -189,7 +184,7 @@ static __always_inline int read_l4(struct __sk_buff *skb, const struct packet *p
 	}
 	if (!read_ports(skb, p->l4_offset, l4))
 		return DROP(DROP_MALFORMED);
-	if (l4->protocol == IPPROTO_ICMP && is_icmp_error(l4->match))
+	if (l4->protocol == IPPROTO_ICMP && is_error(l4->match))
 		return read_related(skb, p->l4_offset, l4);
 	return 0;
 }

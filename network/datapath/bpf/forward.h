@@ -2,40 +2,56 @@
 /* Where packets of interfaces and of the host go. */
 #pragma once
 
+#include "alias.h"
 #include "deliver.h"
 #include "gateway.h"
 #include "service.h"
 
-/* Between interfaces of a tenant's VPC. Nothing else is within reach: not hosts, Services, the underlay or the outside. */
+/* Between interfaces of a tenant's VPC, also by its Services. Nothing else is within reach: not hosts, the underlay or the
+ * outside. */
 static __always_inline int forward_in_vpc(struct __sk_buff *skb, struct packet *p, const struct nic *nic)
 {
-	struct endpoint_key key = { .vni = nic->vni, .address = ipv4(p->destination) };
-	bool other_subnet = !same_prefix(p->destination, &nic->address, nic->prefix_length);
+	struct endpoint_key key = {};
+	__be32 client = p->source;
+	__be16 client_port = p->source_port;
+	int done = 0;
 
-	if (other_subnet) {
-		struct route_key to = { .prefix_length = 32 + 128, .vni = nic->vni, .prefix = key.address };
-		struct route *route = bpf_map_lookup_elem(&routes, &to);
-
-		if (!route)
-			return DROP(DROP_NO_ROUTE);
-		key.vni = route->vni;
-	}
-	struct endpoint *endpoint = bpf_map_lookup_elem(&endpoints, &key);
-
-	if (!endpoint)
-		return other_subnet ? DROP(DROP_NO_ENDPOINT) : answer_ping(skb, key.vni);
-	if (endpoint->vpc_id != nic->vpc_id)
-		return DROP(DROP_OTHER_VPC);
 	if (exceeds_mtu(skb, p))
 		return DROP(DROP_MTU_EXCEEDED);
-	int error = police_egress(skb, p, nic);
+	if (p->destination == hairpin_address) {
+		done = from_service(skb, p, nic->vpc_id);
+		if (!done)
+			return DROP(DROP_NO_CONNTRACK);
+		p->exempt = true;
+	} else if (in_service_cidr(p->destination)) {
+		if (p->ttl <= 1) /* before it is translated, so that the sender knows it again */
+			return DROP(DROP_TTL_EXCEEDED);
+		done = to_backend(skb, p, nic);
+		if (p->source == hairpin_address)
+			p->exempt = true;
+	}
+	if (done < 0)
+		return done;
+	key.address = ipv4(p->destination);
+	key.vni = vni_of(nic, p->destination);
+	if (!key.vni)
+		return DROP(DROP_NO_ROUTE);
+	struct endpoint *endpoint = bpf_map_lookup_elem(&endpoints, &key);
 
-	if (error)
-		return error;
-	if (other_subnet) {
-		error = decrement_ttl(skb);
-		if (error)
-			return error;
+	if (!endpoint) {
+		if (p->service)
+			forget_flow(p, nic->vpc_id, client, client_port);
+		return key.vni == nic->vni ? answer_ping(skb, key.vni) : DROP(DROP_NO_ENDPOINT);
+	}
+	if (endpoint->vpc_id != nic->vpc_id)
+		return DROP(DROP_OTHER_VPC);
+	done = police_egress(skb, p, nic);
+	if (done)
+		return done;
+	if (key.vni != nic->vni) {
+		done = decrement_ttl(skb);
+		if (done)
+			return done;
 	}
 	if (is_zero(&endpoint->node))
 		return to_interface(skb, p, key.vni, endpoint);
@@ -54,7 +70,7 @@ static __always_inline int forward_outside(struct __sk_buff *skb, const struct p
 {
 	if (in_infrastructure_cidr(p->destination)) {
 		if (p->service)
-			forget_flow(p, client, client_port);
+			forget_flow(p, default_vpc_id, client, client_port);
 		return nic ? answer_ping(skb, default_vni) : DROP(DROP_NO_ENDPOINT);
 	}
 	/* The host's stack would not take its own packet back. */
@@ -70,15 +86,16 @@ static __always_inline int forward_outside(struct __sk_buff *skb, const struct p
 /* To this node's host, which may be the client of a Service. */
 static __always_inline int to_own_host(struct __sk_buff *skb, struct packet *p)
 {
-	int done = from_service(skb, p);
+	int done = from_service(skb, p, default_vpc_id);
 
 	return done < 0 ? done : to_host(skb);
 }
 
-/* From an ordinary Pod, or from this node's host, which has no interface (nic is NULL): to ordinary Pods, Services and hosts;
- * from Pods also to the outside. */
+/* From an ordinary Pod or (where nic is NULL) this node's host: to ordinary Pods, Services, hosts and, if it may, to
+ * infrastructure addresses; from Pods also to the outside. */
 static __always_inline int forward_default(struct __sk_buff *skb, struct packet *p, const struct nic *nic)
 {
+	bool from_host = !nic;
 	struct endpoint_key key = { .vni = default_vni };
 	__be32 client = p->source;
 	__be16 client_port = p->source_port;
@@ -87,12 +104,12 @@ static __always_inline int forward_default(struct __sk_buff *skb, struct packet 
 	if (exceeds_mtu(skb, p))
 		return DROP(DROP_MTU_EXCEEDED);
 	if (p->destination == hairpin_address) {
-		done = from_service(skb, p);
+		done = from_service(skb, p, default_vpc_id);
 		if (!done)
 			return DROP(DROP_NO_CONNTRACK);
 		p->exempt = true;
 	} else if (in_service_cidr(p->destination)) {
-		done = to_backend(skb, p);
+		done = to_backend(skb, p, nic);
 		if (p->source == hairpin_address)
 			p->exempt = true;
 	}
@@ -103,21 +120,29 @@ static __always_inline int forward_default(struct __sk_buff *skb, struct packet 
 
 	if (!endpoint)
 		return forward_outside(skb, p, nic, client, client_port);
-	if (endpoint->kind == ENDPOINT_INFRASTRUCTURE)
-		return DROP(DROP_INFRASTRUCTURE_ADDRESS);
-	if (endpoint->kind == ENDPOINT_HOST && nic && is_forged_vxlan(p))
+	if (endpoint->kind == ENDPOINT_INFRASTRUCTURE) {
+		struct address here = {};
+
+		if (p->service || !may_open(p->source, &here) || (nic && !is_ipv4(&nic->address, p->source)))
+			return DROP(DROP_INFRASTRUCTURE_ADDRESS);
+		done = nic ? police_egress(skb, p, nic) : 0;
+		if (done)
+			return done;
+		if (!is_zero(&endpoint->node))
+			return to_member(skb, default_vni, endpoint);
+		return open_to_interface(skb, p, endpoint->ifindex, endpoint->vpc_id);
+	}
+	if (endpoint->kind == ENDPOINT_HOST && !from_host && is_forged_vxlan(p))
 		return DROP(DROP_FORGED_VXLAN);
 	/* Between a Pod and its own node's host nothing is forbidden. */
-	bool own_host = endpoint->kind == ENDPOINT_HOST && is_zero(&endpoint->node);
-
-	if (nic && !own_host) {
+	if (nic && !(endpoint->kind == ENDPOINT_HOST && is_zero(&endpoint->node))) {
 		done = police_egress(skb, p, nic);
 		if (done)
 			return done;
 	}
 	if (!is_zero(&endpoint->node)) {
 		/* The answer would come by the underlay and miss its translation. */
-		if (endpoint->kind == ENDPOINT_HOST && !nic)
+		if (endpoint->kind == ENDPOINT_HOST && from_host)
 			return DROP(DROP_SERVICE_HOST_TO_HOST);
 		return to_member(skb, default_vni, endpoint);
 	}

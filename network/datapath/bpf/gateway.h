@@ -2,12 +2,11 @@
 /* The Subnet's gateway: nothing but a MAC address, and an answer to ping. */
 #pragma once
 
+#include "icmp.h"
 #include "maps.h"
 #include "packet.h"
 #include "trace.h"
 
-#define ICMP_ECHO_REPLY 0
-#define ICMP_ECHO_REQUEST 8
 #define GATEWAY_TTL 64
 
 /* Answers a ping of the gateway; nothing else is there. */

@@ -47,6 +47,7 @@ enum endpoint_kind {
 	ENDPOINT_INTERFACE = 0,
 	ENDPOINT_HOST = 1,
 	ENDPOINT_INFRASTRUCTURE = 2,
+	ENDPOINT_PLATFORM = 3, /* an interface that may open connections to infrastructure addresses */
 };
 
 /* Where an address of a Subnet is. */

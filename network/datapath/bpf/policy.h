@@ -158,6 +158,6 @@ static __always_inline int police_ingress(struct __sk_buff *skb, const struct pa
 
 	if (!error)
 		return 0;
-	count_drop(skb, ifindex, -error);
+	count_drop(ifindex, -error, skb->len);
 	return COUNTED;
 }

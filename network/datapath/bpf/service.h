@@ -1,12 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Services: what is sent to one goes to one of its backends; what the backend answers comes from the Service. Both happen
- * on the client's node. */
+/* Services: what is sent to one goes to one of its backends in the client's VPC; what the backend answers comes from the
+ * Service. Both happen on the client's node. */
 #pragma once
 
 #include "config.h"
 #include "conntrack.h"
 #include "maps.h"
 #include "packet.h"
+
+/* What does not fit on the stack while a new flow is made: all functions called share 512 bytes of it. */
+struct scratch {
+	struct conntrack flow;
+	struct affinity_key client;
+	struct affinity kept;
+};
+
+MAP(scratches, BPF_MAP_TYPE_PERCPU_ARRAY, __u32, struct scratch, 1, 0);
 
 /* Backends tried for one whose endpoint exists. */
 #define BACKEND_TRIES 4
@@ -19,6 +28,18 @@ static __always_inline bool in_service_cidr(__be32 a)
 static __always_inline bool in_infrastructure_cidr(__be32 a)
 {
 	return (a & infrastructure_mask) == infrastructure_prefix;
+}
+
+/* The Subnet that an address of a tenant's VPC is in, seen from an interface; 0 when no route leads there. */
+static __always_inline __u32 vni_of(const struct nic *nic, __be32 address)
+{
+	struct route_key to = { .prefix_length = 32 + 128, .vni = nic->vni, .prefix = ipv4(address) };
+	struct route *route;
+
+	if (same_prefix(address, &nic->address, nic->prefix_length))
+		return nic->vni;
+	route = bpf_map_lookup_elem(&routes, &to);
+	return route ? route->vni : 0;
 }
 
 static __always_inline __u32 hash(__u32 a, __u32 b, __u32 c)
@@ -49,39 +70,48 @@ static __always_inline struct backend *kept_backend(const struct affinity_key *k
 	return backend;
 }
 
+/* Whether a client can reach a backend: its endpoint exists, or it is a host or outside, of which only ordinary Pods have
+ * Services. */
+static __always_inline bool is_reachable(const struct backend *backend, const struct nic *nic)
+{
+	struct endpoint_key key = { .vni = default_vni, .address = backend->address };
+
+	if (nic && nic->vni != default_vni)
+		key.vni = vni_of(nic, backend->address.w[3]);
+	else if (!in_infrastructure_cidr(backend->address.w[3]))
+		return true;
+	return bpf_map_lookup_elem(&endpoints, &key);
+}
+
 /* A backend by the flow's hash: a flow whose entry was evicted finds the same again. */
-static __always_inline struct backend *pick_backend(struct backend_key *slot, const struct service *service, __u32 h)
+static __always_inline struct backend *pick_backend(struct backend_key *slot, const struct service *service, const struct nic *nic,
+						    __u32 h)
 {
 	struct backend *backend = NULL;
 
 	slot->service = service->id;
 	for (int i = 0; i < BACKEND_TRIES; i++) {
-		struct endpoint_key key = { .vni = default_vni };
-
 		slot->slot = (h + i) % service->count;
 		backend = bpf_map_lookup_elem(&backends, slot);
-		if (!backend)
-			continue;
-		if (!in_infrastructure_cidr(backend->address.w[3]))
-			return backend;
-		key.address = backend->address;
-		if (bpf_map_lookup_elem(&endpoints, &key))
+		if (backend && is_reachable(backend, nic))
 			return backend;
 	}
 	return backend;
 }
 
-/* Chooses the backend of a new flow. */
-static __noinline int choose_backend(const struct conntrack_key *flow, struct conntrack *ct)
+/* Chooses the backend of a new flow. The client's nic is NULL for the host. */
+static __noinline int choose_backend(const struct conntrack_key *flow, struct scratch *scratch, const struct nic *nic)
 {
-	struct affinity_key client = {};
 	struct service_key key = {};
 	struct backend_key slot = {};
 	struct service *service;
 	struct backend *backend = NULL;
 
-	if (!flow || !ct)
+	if (!flow || !scratch)
 		return DROP(DROP_KERNEL);
+	struct conntrack *ct = &scratch->flow;
+	struct affinity_key *client = &scratch->client;
+
 	key.address = flow->destination;
 	key.vpc_id = flow->vpc_id;
 	key.port = flow->destination_port;
@@ -91,19 +121,19 @@ static __noinline int choose_backend(const struct conntrack_key *flow, struct co
 		return DROP(DROP_UNKNOWN_SERVICE);
 	if (!service->count)
 		return DROP(DROP_NO_BACKEND);
-	client.client = flow->source;
-	client.vpc_id = flow->vpc_id;
-	client.service = service->id;
+	client->client = flow->source;
+	client->vpc_id = flow->vpc_id;
+	client->service = service->id;
 	if (service->affinity)
-		backend = kept_backend(&client, service, ct->last_seen);
+		backend = kept_backend(client, service, ct->last_seen);
 	if (!backend) {
-		backend = pick_backend(&slot, service, hash(flow->source.w[3], service->id, service->affinity ? 0 : flow->source_port));
+		backend = pick_backend(&slot, service, nic,
+				       hash(flow->source.w[3], service->id, service->affinity ? 0 : flow->source_port));
 		if (!backend)
 			return DROP(DROP_NO_BACKEND);
 		if (service->affinity) {
-			struct affinity kept = { .backend = *backend, .slot = slot.slot, .last_seen = ct->last_seen };
-
-			bpf_map_update_elem(&affinities, &client, &kept, BPF_ANY);
+			scratch->kept = (struct affinity){ .backend = *backend, .slot = slot.slot, .last_seen = ct->last_seen };
+			bpf_map_update_elem(&affinities, client, &scratch->kept, BPF_ANY);
 		}
 	}
 	ct->service = flow->destination;
@@ -117,11 +147,11 @@ static __noinline int choose_backend(const struct conntrack_key *flow, struct co
 	return 0;
 }
 
-static __always_inline void flow_key(struct conntrack_key *key, const struct packet *p, enum conntrack_direction direction)
+static __always_inline void flow_key(struct conntrack_key *key, const struct packet *p, __u32 vpc_id, enum conntrack_direction direction)
 {
 	key->source = ipv4(p->source);
 	key->destination = ipv4(p->destination);
-	key->vpc_id = default_vpc_id;
+	key->vpc_id = vpc_id;
 	key->source_port = p->source_port;
 	key->destination_port = p->destination_port;
 	key->direction = direction;
@@ -133,32 +163,36 @@ static __always_inline bool has_ports(const struct packet *p)
 	return !p->fragment && (p->protocol == IPPROTO_TCP || p->protocol == IPPROTO_UDP);
 }
 
-/* Sends a packet for a Service to a backend. */
-static __noinline int to_backend(struct __sk_buff *skb, struct packet *p)
+/* Sends a packet for a Service to a backend. The client's nic is NULL for the host. */
+static __noinline int to_backend(struct __sk_buff *skb, struct packet *p, const struct nic *nic)
 {
 	struct conntrack_key key = {};
-	struct conntrack fresh = {};
-	__u32 now = seconds();
+	__u32 now = seconds(), zero = 0;
 
 	if (p->fragment)
 		return DROP(DROP_SERVICE_FRAGMENT);
 	if (!has_ports(p))
 		return DROP(DROP_SERVICE_PROTOCOL);
-	flow_key(&key, p, CONNTRACK_FORWARD);
+	flow_key(&key, p, nic ? nic->vpc_id : default_vpc_id, CONNTRACK_FORWARD);
 	struct conntrack *ct = bpf_map_lookup_elem(&conntracks, &key);
 	bool again = (p->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
 
 	if (ct && is_live(ct, p->protocol, now) && !(again && is_closing(ct))) {
 		touch(&key, ct, p->tcp_flags, now);
 	} else {
-		fresh.last_seen = now;
-		int error = choose_backend(&key, &fresh);
+		struct scratch *scratch = bpf_map_lookup_elem(&scratches, &zero);
+
+		if (!scratch)
+			return DROP(DROP_KERNEL);
+		ct = &scratch->flow;
+		__builtin_memset(ct, 0, sizeof(*ct));
+		ct->last_seen = now;
+		int error = choose_backend(&key, scratch, nic);
 
 		if (!error)
-			error = create(&key, &fresh);
+			error = create(&key, ct);
 		if (error)
 			return error;
-		ct = &fresh;
 	}
 	p->service = true;
 	p->service_address = p->destination;
@@ -174,11 +208,11 @@ static __noinline int to_backend(struct __sk_buff *skb, struct packet *p)
 }
 
 /* Forgets the flow of a packet whose backend is gone, so that the client's next try finds another. */
-static __always_inline void forget_flow(const struct packet *p, __be32 client, __be16 client_port)
+static __always_inline void forget_flow(const struct packet *p, __u32 vpc_id, __be32 client, __be16 client_port)
 {
 	struct conntrack_key key = {};
 
-	flow_key(&key, p, CONNTRACK_FORWARD);
+	flow_key(&key, p, vpc_id, CONNTRACK_FORWARD);
 	key.source = ipv4(client);
 	key.source_port = client_port;
 	key.destination = ipv4(p->service_address);
@@ -186,15 +220,15 @@ static __always_inline void forget_flow(const struct packet *p, __be32 client, _
 	bpf_map_delete_elem(&conntracks, &key);
 }
 
-/* Makes what a backend answers come from the Service. Returns 1 when it did, 0 when the packet is of no such flow. */
-static __noinline int from_service(struct __sk_buff *skb, struct packet *p)
+/* Makes what a backend of a VPC answers come from the Service. Returns 1 when it did, 0 when the packet is of no such flow. */
+static __noinline int from_service(struct __sk_buff *skb, struct packet *p, __u32 vpc_id)
 {
 	struct conntrack_key key = {};
 	__u32 now = seconds();
 
 	if (!has_ports(p))
 		return 0;
-	flow_key(&key, p, CONNTRACK_REVERSE);
+	flow_key(&key, p, vpc_id, CONNTRACK_REVERSE);
 	struct conntrack *ct = bpf_map_lookup_elem(&conntracks, &key);
 
 	if (!ct || !is_live(ct, p->protocol, now))

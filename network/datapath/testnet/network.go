@@ -20,6 +20,8 @@ const (
 	UplinkName = "eth0"
 
 	outsideGateway = "192.0.2.254"
+	// hostMTU is that of the node's side of a Pod's link: whatever a Pod sends arrives there.
+	hostMTU = 65535
 )
 
 // Network is nodes on one underlay, and an outside.
@@ -113,7 +115,7 @@ func (n *Node) AddPod(name, address, gateway string, mtu int) *Pod {
 	p := &Pod{Namespace: NewNamespace(n.t, name), Node: n, Address: prefix.Addr()}
 	host := fmt.Sprintf("pod%d", n.pods)
 	require.NoError(n.t, n.links.LinkAdd(&netlink.Veth{
-		LinkAttrs: netlink.LinkAttrs{Name: host, MTU: mtu}, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(p.handle)), PeerMTU: uint32(mtu),
+		LinkAttrs: netlink.LinkAttrs{Name: host, MTU: hostMTU}, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(p.handle)), PeerMTU: uint32(mtu),
 	}))
 	n.up(host)
 	p.up("eth0")

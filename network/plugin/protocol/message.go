@@ -36,10 +36,21 @@ type Request struct {
 	Netns string `json:"netns,omitempty"`
 	// Args is CNI_ARGS: "K8S_POD_NAMESPACE=...;K8S_POD_NAME=...;K8S_POD_UID=...".
 	Args string `json:"args,omitempty"`
+	// PortMappings are the host's ports that lead to the container (ADD; the portMappings capability of CNI's conventions).
+	PortMappings []PortMapping `json:"portMappings,omitempty"`
 	// PrevResult is the result of the ADD that a CHECK is about.
 	PrevResult json.RawMessage `json:"prevResult,omitempty"`
 	// ValidAttachments are those the runtime still knows (GC).
 	ValidAttachments []types.GCAttachment `json:"validAttachments,omitempty"`
+}
+
+// PortMapping leads a port of the host to one of a container, in the words of CNI's conventions.
+type PortMapping struct {
+	HostPort      int32  `json:"hostPort"`
+	ContainerPort int32  `json:"containerPort"`
+	Protocol      string `json:"protocol"`
+	// HostIP is the host's address; empty or 0.0.0.0 for all.
+	HostIP string `json:"hostIP,omitempty"`
 }
 
 // Response answers a Request.
