@@ -1,9 +1,11 @@
 package daemon
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -129,6 +131,37 @@ func TestASecurityGroupIsChangedUnderRunningConnections(t *testing.T) {
 	require.Empty(t, c.ask(server.inside, "10.1.0.5"), "also outwards")
 	c.patch(server.nic, func() { server.nic.Spec.SecurityGroups = nil })
 	c.opens(near.inside, "10.1.0.7", 9090)
+}
+
+func TestRulesThatAreTooManyCloseTheInterfaceAndNothingElse(t *testing.T) {
+	c := running(t)
+	red := c.subnet("red", "10.1.0.0/24", 1001, 1001)
+	near, server, other := c.nodes[0].pod("near", red, "10.1.0.5", "198.18.0.5"), c.nodes[1].pod("server", red, "10.1.0.7", "198.18.0.7"), c.nodes[1].pod("other", red, "10.1.0.8", "198.18.0.8")
+	hosts := &netv1.SecurityGroup{ObjectMeta: metav1.ObjectMeta{Name: "hosts"}, Spec: netv1.SecurityGroupSpec{Namespace: "shop"}}
+	ports := &netv1.SecurityGroup{ObjectMeta: metav1.ObjectMeta{Name: "ports"}, Spec: netv1.SecurityGroupSpec{Namespace: "shop"}}
+	for i := range 200 {
+		hosts.Spec.Ingress = append(hosts.Spec.Ingress, tcpFrom(fmt.Sprintf("10.1.0.%d/32", i), 1))
+		ports.Spec.Ingress = append(ports.Spec.Ingress, tcpFrom("10.0.0.0/8", int32(8080+2*i)))
+	}
+	c.create(hosts)
+	c.create(ports)
+	c.patch(server.nic, func() { server.nic.Spec.SecurityGroups = []string{"hosts", "ports"} })
+	for _, p := range []*pod{near, server, other} {
+		p.mustAdd()
+	}
+	c.echo(server.inside, 8080)
+	c.echo(other.inside, 8080)
+	c.opens(near.inside, "10.1.0.8", 8080)
+	_, err := c.connect(near.inside, "10.1.0.7", 8080)
+	require.Error(t, err)
+	require.Eventually(t, func() bool { return strings.Contains(c.nodes[1].get("/metrics"), "mni_netd_closed_interfaces 1") }, patience, moment)
+	// A daemon that starts is ready all the same.
+	c.nodes[1].stop(syscall.SIGKILL)
+	c.nodes[1].start()
+	c.nodes[1].awaitReady()
+	c.patch(server.nic, func() { server.nic.Spec.SecurityGroups = []string{"ports"} })
+	c.opens(near.inside, "10.1.0.7", 8080)
+	require.Eventually(t, func() bool { return strings.Contains(c.nodes[1].get("/metrics"), "mni_netd_closed_interfaces 0") }, patience, moment)
 }
 
 func TestPoliciesSurviveARestartOfTheDaemon(t *testing.T) {

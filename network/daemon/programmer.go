@@ -32,6 +32,9 @@ type programmer struct {
 	links map[int]string
 	// vpcs are those whose entries are in the maps.
 	vpcs map[uint32]bool
+	// unwritten is why interfaces are closed whose policies could not be written, by ifindex.
+	unwritten map[uint32]string
+	retrying  bool
 	// committed is set when the maps are complete and the programs of this process are attached. Until then those of the
 	// process before work on with their maps.
 	committed bool
@@ -51,13 +54,10 @@ func (p *programmer) Attach(ctx context.Context, record attachment.Record, link 
 	if err != nil {
 		return err
 	}
-	numbering := p.number(state)
+	p.number(state)
 	newVPC := !p.vpcs[a.Interface.VPCID]
 	if err := p.set(state.Of(a, newVPC)); err != nil {
-		return errors.Join(numbering, err)
-	}
-	if numbering != nil {
-		p.log.Error("interfaces whose policies cannot be written are closed", "error", numbering)
+		return err
 	}
 	p.vpcs[a.Interface.VPCID] = true
 	return p.datapath.AttachPod(a.Ifindex)
@@ -168,10 +168,9 @@ func (p *programmer) syncLocked(ctx context.Context) error {
 	note("forwarders", changes, err)
 	changes, err = d.Services.Sync(state.Services)
 	note("Services", changes, err)
-	numbering := p.number(state)
+	p.number(state)
 	changes, err = d.NICs.Sync(state.NICs)
 	note("interfaces", changes, err)
-	note("policies", 0, numbering)
 	if err == nil { // no interface has an old one any more
 		changes, err = d.Policies.Collect(policiesOf(state))
 		note("policies", changes, err)

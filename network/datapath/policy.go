@@ -46,8 +46,13 @@ func ICMPCode(kind, code uint8) Ports {
 	return Ports{ICMP, uint16(kind)<<8 | uint16(code), uint16(kind)<<8 | uint16(code)}
 }
 
-// MaxPolicyEntries bounds what one policy may take in each of its two tables.
-const MaxPolicyEntries = 1 << 16
+// What one policy may take in its two tables, which all interfaces of a node share.
+const (
+	// MaxPolicyPeers is how many ranges of peers a policy may tell apart.
+	MaxPolicyPeers = 1 << 16
+	// MaxPolicyRules is how many combinations of peers that the same rules speak of, and of ports that a prefix covers.
+	MaxPolicyRules = 1 << 14
+)
 
 // compiled is a policy as the programs look it up.
 type compiled struct {
@@ -123,8 +128,8 @@ func compile(p Policy) (*compiled, error) {
 		}
 		c.peers[prefix] = class
 	}
-	if len(c.peers) > MaxPolicyEntries {
-		return nil, fmt.Errorf("policy of %d rules: %d ranges of peers are more than %d", len(p.Rules), len(c.peers), MaxPolicyEntries)
+	if len(c.peers) > MaxPolicyPeers {
+		return nil, fmt.Errorf("policy of %d rules: %d ranges of peers are more than %d", len(p.Rules), len(c.peers), MaxPolicyPeers)
 	}
 	return c, nil
 }
@@ -214,8 +219,8 @@ func (c *compiled) admit(class uint32, p Policy, rules []int) error {
 			}
 		}
 	}
-	if len(c.rules) > MaxPolicyEntries {
-		return fmt.Errorf("policy of %d rules: more than %d combinations of peers and ports", len(p.Rules), MaxPolicyEntries)
+	if len(c.rules) > MaxPolicyRules {
+		return fmt.Errorf("policy of %d rules: more than %d combinations of peers and ports", len(p.Rules), MaxPolicyRules)
 	}
 	return nil
 }

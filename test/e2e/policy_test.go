@@ -8,17 +8,20 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/containernetworking/plugins/pkg/ns"
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	ctrv1 "github.com/mnicloud/mnicloud/services/ctr/api/v1alpha1"
 	vpcv1 "github.com/mnicloud/mnicloud/services/vpc/api/v1alpha1"
+	"github.com/mnicloud/mnicloud/test/apiserver"
 )
 
 // echoIn answers with what it is sent, on a port of a Container.
@@ -244,4 +247,21 @@ func TestNetworkPoliciesOfOrdinaryPods(t *testing.T) {
 	shut("near")
 	change(t, near, func() { near.Labels = far.Labels })
 	open("near")
+}
+
+func TestTheExampleOfSecurityGroups(t *testing.T) {
+	mustMni(t, "apply", "-f", filepath.Join(apiserver.Root(), "examples", "securitygroup"))
+	t.Cleanup(func() {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
+		if err := kube.Delete(context.Background(), namespace); err != nil {
+			t.Errorf("delete namespace shop: %v", err)
+		}
+	})
+	web, db := &ctrv1.Container{ObjectMeta: objectMeta("shop", "web-0")}, &ctrv1.Container{ObjectMeta: objectMeta("shop", "db-0")}
+	ready(t, web, db)
+	_ = opened(t, web, db.Status.Address, 8080)
+	if conn, err := dialFrom(t, db, web.Status.Address, 8080); err == nil {
+		_ = conn.Close()
+		t.Error("the database opens a connection, which its egress rules do not allow")
+	}
 }
