@@ -109,7 +109,7 @@ func Run(place Place, do func() error) error {
 	return <-done
 }
 
-// OnThread, as a goroutine of its own, runs do on a thread that ends with it: it is never unlocked. The process' first thread
+// OnThread runs do, as a goroutine of its own, on a thread that ends with it: it is never unlocked. The process' first thread
 // cannot end, and /proc/PID speaks of its namespaces, so it is only held while another one does the work.
 func OnThread(do func()) {
 	runtime.LockOSThread()

@@ -28,6 +28,10 @@ const (
 	interfaceByNeed = "net.mnicloud.jp/needs-subnet"
 	// interfaceByNamespace: NetworkInterfaces by their namespace.
 	interfaceByNamespace = "spec.namespace"
+	// interfaceByGroup: NetworkInterfaces by the SecurityGroups they name.
+	interfaceByGroup = "net.mnicloud.jp/security-group"
+	// groupByPeer: SecurityGroups by the SecurityGroups that their rules name.
+	groupByPeer = "net.mnicloud.jp/peer-group"
 	// podByInterface: Pods by the name of their NetworkInterface.
 	podByInterface = "net.mnicloud.jp/interface"
 	// podBySubnet: Pods by the name of their Subnet.
@@ -49,6 +53,8 @@ func addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 		{&netv1.NetworkInterface{}, interfaceByNamespace, value(func(o *netv1.NetworkInterface) string { return o.Spec.Namespace })},
 		{&netv1.NetworkInterface{}, interfaceByPod, values(podUIDs)},
 		{&netv1.NetworkInterface{}, interfaceByNeed, values(needs)},
+		{&netv1.NetworkInterface{}, interfaceByGroup, values(func(o *netv1.NetworkInterface) []string { return o.Spec.SecurityGroups })},
+		{&netv1.SecurityGroup{}, groupByPeer, values(peersOf)},
 		{&netv1.IPLease{}, ipam.FieldInterfaceUID, value(func(o *netv1.IPLease) string { return string(o.Spec.InterfaceUID) })},
 		{&netv1.IPLease{}, ipam.FieldSubnet, value(func(o *netv1.IPLease) string { return o.Spec.Subnet })},
 		{&corev1.Pod{}, podByInterface, values(networkedBy(interfaceName))},

@@ -65,6 +65,9 @@ func (r *interfaceReconciler) provision(ctx context.Context, nic *netv1.NetworkI
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	if err := r.groups(ctx, nic, status); err != nil {
+		return reconcile.Result{}, err
+	}
 	if err := r.write(ctx, nic, status, o); err != nil {
 		return reconcile.Result{}, err
 	}

@@ -21,6 +21,9 @@ func (r *interfaceReconciler) setup(mgr ctrl.Manager) error {
 		}), onUpdate(podEnded)).
 		Watches(&netv1.Subnet{}, mapped(r.ofSubnet), onCreateOrUpdate(subnetChanged)).
 		Watches(&netv1.VPC{}, mapped(r.ofVPC), onCreateOrUpdate(vpcChanged)).
+		Watches(&netv1.SecurityGroup{}, mapped(func(ctx context.Context, group *netv1.SecurityGroup) []reconcile.Request {
+			return r.interfaces(ctx, interfaceByGroup, group.Name)
+		}), onCreateOrUpdate(func(before, after *netv1.SecurityGroup) bool { return before.UID != after.UID })).
 		Watches(&netv1.IPLease{}, mapped(r.holderOf)).
 		Watches(&netv1.IPLease{}, mapped(r.inNeed), onDelete).
 		WatchesMetadata(&corev1.Namespace{}, mapped(func(ctx context.Context, namespace *metav1.PartialObjectMetadata) []reconcile.Request {

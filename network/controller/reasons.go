@@ -31,6 +31,7 @@ const (
 	reasonInterfaceName     = "InterfaceNameInvalid"
 	reasonSubnetNotFound    = "SubnetNotFound"
 	reasonSubnetDeleting    = "SubnetDeleting"
+	reasonGroupNotFound     = "SecurityGroupNotFound"
 )
 
 // nameSome joins at most five names, and says how many more there are.

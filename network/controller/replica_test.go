@@ -40,12 +40,12 @@ func TestAReplicaMadeAnewKeepsItsAddressAndMACThroughCleanUpsAndRestarts(t *test
 	w := newWorld(t)
 	ns := w.namespace()
 	w.network(ns, "a", "10.0.1.0/29")
-	make := func(name string) *corev1.Pod {
+	replace := func(name string) *corev1.Pod {
 		pod := replica(ns, "set-"+types.UID(ns), name, netv1.AnnotationSubnet, "a")
 		w.make(pod)
 		return pod
 	}
-	pod := make("web-0")
+	pod := replace("web-0")
 	before := w.attached(pod)
 	require.Contains(t, before.Annotations[netv1.AnnotationHolder], "StatefulSet web")
 	for round := range 4 {
@@ -67,7 +67,7 @@ func TestAReplicaMadeAnewKeepsItsAddressAndMACThroughCleanUpsAndRestarts(t *test
 				return leases == 2*5 // each with an infrastructure address
 			})
 		}
-		pod = make("web-0")
+		pod = replace("web-0")
 		if round%2 == 1 {
 			w.start()
 		}

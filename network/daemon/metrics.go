@@ -52,6 +52,7 @@ var (
 	dropDesc   = prometheus.NewDesc("mni_drop_packets_total",
 		"Packets the datapath dropped, by reason and by the NetworkInterface (or host, vxlan) whose program dropped them.", dropLabels, nil)
 	dropBytesDesc   = prometheus.NewDesc("mni_drop_bytes_total", "Bytes of the packets the datapath dropped.", dropLabels, nil)
+	closedDesc      = prometheus.NewDesc("mni_netd_closed_interfaces", "Interfaces that are closed because their policies could not be written.", nil, nil)
 	attachmentsDesc = prometheus.NewDesc("mni_netd_attachments", "Containers that are attached.", nil, nil)
 )
 
@@ -63,6 +64,7 @@ func (c dropCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- dropDesc
 	ch <- dropBytesDesc
 	ch <- attachmentsDesc
+	ch <- closedDesc
 }
 
 // Collect implements prometheus.Collector.
@@ -72,6 +74,7 @@ func (c dropCollector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.NewInvalidMetric(dropDesc, err)
 		return
 	}
+	ch <- prometheus.MustNewConstMetric(closedDesc, prometheus.GaugeValue, float64(c.programmer.closed()))
 	ch <- prometheus.MustNewConstMetric(attachmentsDesc, prometheus.GaugeValue, float64(len(attachments)))
 	for key, count := range drops {
 		labels := []string{key.Reason.String(), names[key.Ifindex], "", "", ""}

@@ -3,12 +3,14 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -49,15 +51,20 @@ var kinds = []struct {
 	{&discoveryv1.EndpointSlice{}, "EndpointSlice", true, stripSlice},
 	{&netv1.Subnet{}, "Subnet", false, func(any) {}},
 	{&netv1.NetworkInterface{}, "NetworkInterface", false, func(any) {}},
+	{&netv1.SecurityGroup{}, "SecurityGroup", false, func(any) {}},
+	{&networkingv1.NetworkPolicy{}, "NetworkPolicy", true, func(any) {}},
+	{&corev1.Pod{}, "Pod", true, stripPod},
+	{&corev1.Namespace{}, "Namespace", false, stripNamespace},
 }
 
 func newObjects(config *rest.Config, onChange func()) (*objects, error) {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(corev1.AddToScheme(scheme))
 	utilruntime.Must(discoveryv1.AddToScheme(scheme))
+	utilruntime.Must(networkingv1.AddToScheme(scheme))
 	utilruntime.Must(netv1.AddToScheme(scheme))
 	// A fixed mapping of kinds: the daemon asks the API server for nothing it does not watch.
-	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion, netv1.GroupVersion})
+	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion, networkingv1.SchemeGroupVersion, netv1.GroupVersion})
 	options := cache.Options{Scheme: scheme, Mapper: mapper, ByObject: map[client.Object]cache.ByObject{}}
 	for _, k := range kinds {
 		gvks, _, err := scheme.ObjectKinds(k.object)
@@ -101,6 +108,43 @@ func stripSlice(o any) {
 	}
 }
 
+// stripPod keeps what NetworkPolicies ask of a Pod: its labels and the names of its ports. Where it is its interface says.
+func stripPod(o any) {
+	pod, ok := o.(*corev1.Pod)
+	if !ok {
+		return
+	}
+	spec := corev1.PodSpec{}
+	for _, c := range pod.Spec.InitContainers {
+		if c.RestartPolicy != nil { // a sidecar
+			spec.InitContainers = append(spec.InitContainers, corev1.Container{Ports: c.Ports})
+		}
+	}
+	for _, c := range pod.Spec.Containers {
+		spec.Containers = append(spec.Containers, corev1.Container{Ports: c.Ports})
+	}
+	pod.Spec, pod.Status, pod.OwnerReferences, pod.Finalizers = spec, corev1.PodStatus{}, nil, nil
+}
+
+func stripNamespace(o any) {
+	if namespace, ok := o.(*corev1.Namespace); ok {
+		namespace.Spec, namespace.Status = corev1.NamespaceSpec{}, corev1.NamespaceStatus{}
+	}
+}
+
+// sameForPolicies tells that an update of a Pod or a Namespace changes nothing here: most of them change a status.
+func sameForPolicies(before, after any) bool {
+	switch old := before.(type) {
+	case *corev1.Pod:
+		pod, ok := after.(*corev1.Pod)
+		return ok && old.UID == pod.UID && maps.Equal(old.Labels, pod.Labels)
+	case *corev1.Namespace:
+		namespace, ok := after.(*corev1.Namespace)
+		return ok && maps.Equal(old.Labels, namespace.Labels)
+	}
+	return false
+}
+
 // start watches until ctx ends and returns once everything has been seen. It waits for an API server that is not there yet.
 func (o *objects) start(ctx context.Context) error {
 	if err := o.cache.IndexField(ctx, &netv1.NetworkInterface{}, podIndex, func(object client.Object) []string {
@@ -118,8 +162,12 @@ func (o *objects) start(ctx context.Context) error {
 			return fmt.Errorf("watch of %ss: %w", k.kind, err)
 		}
 		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-			AddFunc:    func(any) { o.notify() },
-			UpdateFunc: func(any, any) { o.notify() },
+			AddFunc: func(any) { o.notify() },
+			UpdateFunc: func(before, after any) {
+				if !sameForPolicies(before, after) {
+					o.notify()
+				}
+			},
 			DeleteFunc: func(any) { o.notify() },
 		}); err != nil {
 			return fmt.Errorf("watch of %ss: %w", k.kind, err)
@@ -190,13 +238,18 @@ func (o *objects) input(ctx context.Context) (desired.Input, error) {
 	var interfaces netv1.NetworkInterfaceList
 	var services corev1.ServiceList
 	var slices discoveryv1.EndpointSliceList
-	for _, list := range []client.ObjectList{&nodes, &subnets, &interfaces, &services, &slices} {
+	var groups netv1.SecurityGroupList
+	var policies networkingv1.NetworkPolicyList
+	var pods corev1.PodList
+	var namespaces corev1.NamespaceList
+	for _, list := range []client.ObjectList{&nodes, &subnets, &interfaces, &services, &slices, &groups, &policies, &pods, &namespaces} {
 		if err := o.cache.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 			return desired.Input{}, fmt.Errorf("read the cache of API objects: %w", err)
 		}
 	}
 	return desired.Input{
 		Nodes: nodes.Items, Subnets: subnets.Items, Interfaces: interfaces.Items, Services: services.Items, Slices: slices.Items,
+		SecurityGroups: groups.Items, NetworkPolicies: policies.Items, Pods: pods.Items, Namespaces: namespaces.Items,
 	}, nil
 }
 

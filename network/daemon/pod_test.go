@@ -30,6 +30,7 @@ type pod struct {
 	netns ns.NetNS
 	nic   *netv1.NetworkInterface
 	ports []map[string]any // host ports, as the runtime gives them
+	uid   types.UID        // the Pod's
 }
 
 // subnet makes a Subnet as the controller would.
@@ -46,7 +47,7 @@ func (c *cloud) subnet(name, cidr string, vpc, vni uint32) *netv1.Subnet {
 func (n *node) pod(name string, s *netv1.Subnet, address, infrastructure string) *pod {
 	t := n.cloud.t
 	uid := types.UID("uid-" + name)
-	p := &pod{node: n, name: name, id: "sandbox-" + name, netns: isolate.Netns(t), nic: &netv1.NetworkInterface{
+	p := &pod{node: n, name: name, id: "sandbox-" + name, uid: uid, netns: isolate.Netns(t), nic: &netv1.NetworkInterface{
 		ObjectMeta: metav1.ObjectMeta{Name: string(uid)},
 		Spec: netv1.NetworkInterfaceSpec{
 			Subnet: s.Name, Namespace: "shop", Node: n.name, Pod: &netv1.PodReference{Namespace: "shop", Name: name, UID: uid},
@@ -95,7 +96,7 @@ func (p *pod) runtimeConf() *libcni.RuntimeConf {
 		{"IgnoreUnknown", "1"},
 		{"K8S_POD_NAMESPACE", "shop"},
 		{"K8S_POD_NAME", p.name},
-		{"K8S_POD_UID", "uid-" + p.name},
+		{"K8S_POD_UID", string(p.uid)},
 		{"K8S_POD_INFRA_CONTAINER_ID", p.id},
 	}}
 }

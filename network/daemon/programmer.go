@@ -32,6 +32,9 @@ type programmer struct {
 	links map[int]string
 	// vpcs are those whose entries are in the maps.
 	vpcs map[uint32]bool
+	// unwritten is why interfaces are closed whose policies could not be written, by ifindex.
+	unwritten map[uint32]string
+	retrying  bool
 	// committed is set when the maps are complete and the programs of this process are attached. Until then those of the
 	// process before work on with their maps.
 	committed bool
@@ -51,6 +54,7 @@ func (p *programmer) Attach(ctx context.Context, record attachment.Record, link 
 	if err != nil {
 		return err
 	}
+	p.number(state)
 	newVPC := !p.vpcs[a.Interface.VPCID]
 	if err := p.set(state.Of(a, newVPC)); err != nil {
 		return err
@@ -164,8 +168,13 @@ func (p *programmer) syncLocked(ctx context.Context) error {
 	note("forwarders", changes, err)
 	changes, err = d.Services.Sync(state.Services)
 	note("Services", changes, err)
+	p.number(state)
 	changes, err = d.NICs.Sync(state.NICs)
 	note("interfaces", changes, err)
+	if err == nil { // no interface has an old one any more
+		changes, err = d.Policies.Collect(policiesOf(state))
+		note("policies", changes, err)
+	}
 	if total > 0 {
 		p.log.Debug("maps changed", "entries", total)
 	}

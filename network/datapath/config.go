@@ -49,6 +49,8 @@ type Config struct {
 	ForceClsact bool
 	// ConntrackEntries is the size of the table of flows through Services (two entries a flow); default 131072.
 	ConntrackEntries uint32
+	// FlowEntries is the size of the table of flows that policies let through, as each interface sees them; default 131072.
+	FlowEntries uint32
 }
 
 func (c *Config) setDefaults() {
@@ -118,6 +120,9 @@ func (c *Config) apply(spec *ebpf.CollectionSpec) error {
 	}
 	if c.ConntrackEntries != 0 {
 		spec.Maps[bpfMapConntracks].MaxEntries = c.ConntrackEntries
+	}
+	if c.FlowEntries != 0 {
+		spec.Maps[bpfMapFlows].MaxEntries = c.FlowEntries
 	}
 	return nil
 }

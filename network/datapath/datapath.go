@@ -56,6 +56,8 @@ type Datapath struct {
 	Services *Services
 	// Conntrack is the flows through Services.
 	Conntrack *Conntrack
+	// Policies are what interfaces may send and what may reach them.
+	Policies *Policies
 	// Drops counts dropped packets.
 	Drops *Drops
 
@@ -120,6 +122,7 @@ func (d *Datapath) openTables() {
 	d.Forwarders = newTable(m[bpfMapForwarders], bpfMapForwarders, forwarderKeyCodec(), forwarderCodec())
 	d.Conntrack = &Conntrack{m: m[bpfMapConntracks]}
 	d.Services = newServices(m[bpfMapServices], m[bpfMapBackends], d.Conntrack)
+	d.Policies = newPolicies(m[bpfMapPolicyPeers], m[bpfMapPolicyRules], m[bpfMapPolicyNumbers])
 	d.Drops = &Drops{m: m[bpfMapDrops]}
 }
 

@@ -144,6 +144,8 @@ type outcome struct {
 	target bpfTraceTarget
 	trace  bpfTrace
 	drop   Reason
+	dropAt int // the ifindex it was counted at
+	sender int // that of the program
 	// told: the sender gets an ICMP error, which is the frame, about the drop.
 	told bool
 }
@@ -179,12 +181,12 @@ func (n *node) run(program string, frame []byte, ctx skBuff, trace bpfTrace) out
 			continue
 		}
 		require.Zero(t, o.drop, "counted under two reasons")
-		require.Equal(t, int(ctx.ifindex), key.Ifindex, "counted for another interface")
 		require.Equal(t, before[key].Packets+1, count.Packets)
 		require.Equal(t, before[key].Bytes+uint64(len(frame)), count.Bytes)
-		o.drop = key.Reason
+		o.drop, o.dropAt = key.Reason, key.Ifindex
 		seenReasons.Store(o.drop, true)
 	}
+	o.sender = int(ctx.ifindex)
 	o.told = o.drop != 0 && action == 7
 	if o.drop != 0 && !o.told {
 		require.EqualValues(t, 2, action, "counted as dropped (%s) but neither TC_ACT_SHOT nor TC_ACT_REDIRECT", o.drop)
@@ -252,6 +254,7 @@ func (o outcome) reachesHost(n *node) outcome {
 
 func (o outcome) isDropped(reason bpfDropReason) {
 	o.t.Helper()
+	require.Equal(o.t, o.sender, o.dropAt, "counted for another interface")
 	require.Equal(o.t, Reason(reason).String(), o.drop.String())
 	require.False(o.t, o.told, "the sender is told")
 }
@@ -272,4 +275,12 @@ func (o outcome) isToldTo(p *pod, reason bpfDropReason) outcome {
 	require.Equal(o.t, p.nic.MAC.String(), eth.DstMAC.String())
 	require.Equal(o.t, p.nic.GatewayMAC.String(), eth.SrcMAC.String())
 	return o
+}
+
+// isRefusedBy asserts that the destination's policy dropped the packet, and that it was counted there.
+func (o outcome) isRefusedBy(p *pod, reason bpfDropReason) {
+	o.t.Helper()
+	require.Equal(o.t, Reason(reason).String(), o.drop.String())
+	require.Same(o.t, p.node, o.node)
+	require.Equal(o.t, p.ifindex, o.dropAt, "counted for another interface")
 }

@@ -123,6 +123,8 @@ func (o outcome) parse() (*layers.Ethernet, gopacket.Packet) {
 				return eth, packet
 			}
 			require.NoError(o.t, l.SetNetworkLayerForChecksum(ip))
+		case *gopacket.DecodeFailure: // of a protocol that the library does not know
+			return eth, packet
 		}
 		stack = append(stack, layer.(gopacket.SerializableLayer))
 		payload = layer.LayerPayload()

@@ -46,6 +46,9 @@ var reasons = [bpfDropReasonDROP_REASON_COUNT]struct {
 	bpfDropReasonDROP_NOT_OPENED:              {"not_opened", "a tenant's packet to a host alias or an infrastructure address that answers nothing", false},
 	bpfDropReasonDROP_INFRASTRUCTURE_FRAGMENT: {"infrastructure_fragment", "a fragment to an infrastructure address, or of the answer", false},
 	bpfDropReasonDROP_INFRASTRUCTURE_PROTOCOL: {"infrastructure_protocol", "to an infrastructure address: neither TCP, UDP, an echo request nor an ICMP error about a flow", false},
+	bpfDropReasonDROP_POLICY_INGRESS:          {"policy_ingress", "no rule of the destination interface's policy lets it in", false},
+	bpfDropReasonDROP_POLICY_EGRESS:           {"policy_egress", "no rule of the interface's policy lets it out", false},
+	bpfDropReasonDROP_UNKNOWN_FRAGMENT:        {"unknown_fragment", "a later fragment of a packet whose first one did not come before", false},
 }
 
 func (r Reason) String() string {

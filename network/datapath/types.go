@@ -48,6 +48,8 @@ type NIC struct {
 	Infrastructure netip.Addr
 	// NoSourceDestCheck lets the interface send from, and receive for, addresses not its own.
 	NoSourceDestCheck bool
+	// IngressPolicy is what may reach the interface, EgressPolicy what it may send; numbers that Policies gave.
+	IngressPolicy, EgressPolicy PolicyID
 }
 
 // EndpointKey is an address in a Subnet.
@@ -108,14 +110,17 @@ type Forwarder struct{}
 // Protocol is an IP protocol number.
 type Protocol uint8
 
-// Protocols that Services can have.
+// Protocols that have ports, and ICMP, which has types and codes.
 const (
-	TCP Protocol = 6
-	UDP Protocol = 17
+	ICMP Protocol = 1
+	TCP  Protocol = 6
+	UDP  Protocol = 17
 )
 
 func (p Protocol) String() string {
 	switch p {
+	case ICMP:
+		return "ICMP"
 	case TCP:
 		return "TCP"
 	case UDP:

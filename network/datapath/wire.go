@@ -94,6 +94,7 @@ func nicCodec() codec[NIC, bpfNic] {
 				Address: toAddress(n.Address), PrefixLength: bits128(n.Address, int(n.PrefixLength)),
 				Infrastructure: toAddress(n.Infrastructure),
 				Vni:            n.VNI, VpcId: n.VPCID, Mac: n.MAC, GatewayMac: n.GatewayMAC, Flags: flags,
+				IngressPolicy: uint32(n.IngressPolicy), EgressPolicy: uint32(n.EgressPolicy),
 			}, requireIPv4("address", n.Address)
 		},
 		decode: func(w bpfNic) NIC {
@@ -102,6 +103,7 @@ func nicCodec() codec[NIC, bpfNic] {
 				VNI: w.Vni, VPCID: w.VpcId, Address: address, PrefixLength: uint8(bitsOf(address, w.PrefixLength)),
 				MAC: w.Mac, GatewayMAC: w.GatewayMac, Infrastructure: fromAddress(w.Infrastructure),
 				NoSourceDestCheck: w.Flags&bpfNicFlagsNIC_NO_SOURCE_DEST_CHECK != 0,
+				IngressPolicy:     PolicyID(w.IngressPolicy), EgressPolicy: PolicyID(w.EgressPolicy),
 			}
 		},
 	}

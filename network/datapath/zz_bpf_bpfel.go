@@ -151,10 +151,13 @@ const (
 	bpfDropReasonDROP_NOT_LOCAL               bpfDropReason = 31
 	bpfDropReasonDROP_KERNEL                  bpfDropReason = 32
 	bpfDropReasonDROP_STALE_SOURCE            bpfDropReason = 33
-	bpfDropReasonDROP_NOT_OPENED              bpfDropReason = 34
-	bpfDropReasonDROP_INFRASTRUCTURE_FRAGMENT bpfDropReason = 35
-	bpfDropReasonDROP_INFRASTRUCTURE_PROTOCOL bpfDropReason = 36
-	bpfDropReasonDROP_REASON_COUNT            bpfDropReason = 37
+	bpfDropReasonDROP_POLICY_INGRESS          bpfDropReason = 34
+	bpfDropReasonDROP_POLICY_EGRESS           bpfDropReason = 35
+	bpfDropReasonDROP_UNKNOWN_FRAGMENT        bpfDropReason = 36
+	bpfDropReasonDROP_NOT_OPENED              bpfDropReason = 37
+	bpfDropReasonDROP_INFRASTRUCTURE_FRAGMENT bpfDropReason = 38
+	bpfDropReasonDROP_INFRASTRUCTURE_PROTOCOL bpfDropReason = 39
+	bpfDropReasonDROP_REASON_COUNT            bpfDropReason = 40
 )
 
 type bpfDropValue struct {
@@ -188,6 +191,38 @@ const (
 	bpfEndpointKindENDPOINT_PLATFORM       bpfEndpointKind = 3
 )
 
+type bpfFlow struct {
+	_        structs.HostLayout
+	Verdict  uint64
+	LastSeen uint32
+	Match    uint16
+	Origin   uint8
+	Replied  uint8
+	FinOut   uint8
+	FinIn    uint8
+	Reset    uint8
+	Pad      [5]uint8
+}
+
+type bpfFlowKey struct {
+	_          structs.HostLayout
+	Local      bpfAddress
+	Remote     bpfAddress
+	VpcId      uint32
+	Ifindex    uint32
+	LocalPort  uint16
+	RemotePort uint16
+	Protocol   uint8
+	Pad        [3]uint8
+}
+
+type bpfFlowOrigin uint32
+
+const (
+	bpfFlowOriginFLOW_OUT bpfFlowOrigin = 0
+	bpfFlowOriginFLOW_IN  bpfFlowOrigin = 1
+)
+
 type bpfForwarder struct {
 	_   structs.HostLayout
 	Pad uint32
@@ -197,6 +232,30 @@ type bpfForwarderKey struct {
 	_      structs.HostLayout
 	Member bpfAddress
 	VpcId  uint32
+}
+
+type bpfFragmentKey struct {
+	_           structs.HostLayout
+	Source      bpfAddress
+	Destination bpfAddress
+	VpcId       uint32
+	Id          uint16
+	Protocol    uint8
+	Pad         uint8
+}
+
+type bpfL4 struct {
+	_               structs.HostLayout
+	Source          uint32
+	Destination     uint32
+	SourcePort      uint16
+	DestinationPort uint16
+	Match           uint16
+	Protocol        uint8
+	TcpFlags        uint8
+	LastSeen        uint32
+	Related         uint8
+	Pad             [3]uint8
 }
 
 type bpfMember struct {
@@ -214,6 +273,8 @@ type bpfNic struct {
 	GatewayMac     [6]uint8
 	PrefixLength   uint32
 	Flags          bpfNicFlags
+	IngressPolicy  uint32
+	EgressPolicy   uint32
 }
 
 type bpfNicFlags uint32
@@ -221,6 +282,33 @@ type bpfNicFlags uint32
 const (
 	bpfNicFlagsNIC_NO_SOURCE_DEST_CHECK bpfNicFlags = 1
 )
+
+type bpfPolicyPeer struct {
+	_     structs.HostLayout
+	Class uint32
+}
+
+type bpfPolicyPeerKey struct {
+	_            structs.HostLayout
+	PrefixLength uint32
+	Policy       uint32
+	Address      bpfAddress
+}
+
+type bpfPolicyRule struct {
+	_   structs.HostLayout
+	Pad uint32
+}
+
+type bpfPolicyRuleKey struct {
+	_            structs.HostLayout
+	PrefixLength uint32
+	Policy       uint32
+	Class        uint32
+	Protocol     uint8
+	Match        [2]uint8
+	Pad          uint8
+}
 
 type bpfRoute struct {
 	_   structs.HostLayout
@@ -298,9 +386,14 @@ const (
 	bpfMapDrops                = "drops"
 	bpfMapEndpoints            = "endpoints"
 	bpfMapErrorTimes           = "error_times"
+	bpfMapFlows                = "flows"
 	bpfMapForwarders           = "forwarders"
+	bpfMapFragments            = "fragments"
 	bpfMapMembers              = "members"
 	bpfMapNics                 = "nics"
+	bpfMapPolicyNumbers        = "policy_numbers"
+	bpfMapPolicyPeers          = "policy_peers"
+	bpfMapPolicyRules          = "policy_rules"
 	bpfMapRoutes               = "routes"
 	bpfMapScratches            = "scratches"
 	bpfMapServices             = "services"
@@ -377,21 +470,26 @@ type bpfProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfMapSpecs struct {
-	Affinities *ebpf.MapSpec `ebpf:"affinities"`
-	AliasFlows *ebpf.MapSpec `ebpf:"alias_flows"`
-	Backends   *ebpf.MapSpec `ebpf:"backends"`
-	Conntracks *ebpf.MapSpec `ebpf:"conntracks"`
-	Drops      *ebpf.MapSpec `ebpf:"drops"`
-	Endpoints  *ebpf.MapSpec `ebpf:"endpoints"`
-	ErrorTimes *ebpf.MapSpec `ebpf:"error_times"`
-	Forwarders *ebpf.MapSpec `ebpf:"forwarders"`
-	Members    *ebpf.MapSpec `ebpf:"members"`
-	Nics       *ebpf.MapSpec `ebpf:"nics"`
-	Routes     *ebpf.MapSpec `ebpf:"routes"`
-	Scratches  *ebpf.MapSpec `ebpf:"scratches"`
-	Services   *ebpf.MapSpec `ebpf:"services"`
-	Subnets    *ebpf.MapSpec `ebpf:"subnets"`
-	Traces     *ebpf.MapSpec `ebpf:"traces"`
+	Affinities    *ebpf.MapSpec `ebpf:"affinities"`
+	AliasFlows    *ebpf.MapSpec `ebpf:"alias_flows"`
+	Backends      *ebpf.MapSpec `ebpf:"backends"`
+	Conntracks    *ebpf.MapSpec `ebpf:"conntracks"`
+	Drops         *ebpf.MapSpec `ebpf:"drops"`
+	Endpoints     *ebpf.MapSpec `ebpf:"endpoints"`
+	ErrorTimes    *ebpf.MapSpec `ebpf:"error_times"`
+	Flows         *ebpf.MapSpec `ebpf:"flows"`
+	Forwarders    *ebpf.MapSpec `ebpf:"forwarders"`
+	Fragments     *ebpf.MapSpec `ebpf:"fragments"`
+	Members       *ebpf.MapSpec `ebpf:"members"`
+	Nics          *ebpf.MapSpec `ebpf:"nics"`
+	PolicyNumbers *ebpf.MapSpec `ebpf:"policy_numbers"`
+	PolicyPeers   *ebpf.MapSpec `ebpf:"policy_peers"`
+	PolicyRules   *ebpf.MapSpec `ebpf:"policy_rules"`
+	Routes        *ebpf.MapSpec `ebpf:"routes"`
+	Scratches     *ebpf.MapSpec `ebpf:"scratches"`
+	Services      *ebpf.MapSpec `ebpf:"services"`
+	Subnets       *ebpf.MapSpec `ebpf:"subnets"`
+	Traces        *ebpf.MapSpec `ebpf:"traces"`
 }
 
 // bpfVariableSpecs contains global variables before they are loaded into the kernel.
@@ -435,21 +533,26 @@ func (o *bpfObjects) Close() error {
 //
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfMaps struct {
-	Affinities *ebpf.Map `ebpf:"affinities"`
-	AliasFlows *ebpf.Map `ebpf:"alias_flows"`
-	Backends   *ebpf.Map `ebpf:"backends"`
-	Conntracks *ebpf.Map `ebpf:"conntracks"`
-	Drops      *ebpf.Map `ebpf:"drops"`
-	Endpoints  *ebpf.Map `ebpf:"endpoints"`
-	ErrorTimes *ebpf.Map `ebpf:"error_times"`
-	Forwarders *ebpf.Map `ebpf:"forwarders"`
-	Members    *ebpf.Map `ebpf:"members"`
-	Nics       *ebpf.Map `ebpf:"nics"`
-	Routes     *ebpf.Map `ebpf:"routes"`
-	Scratches  *ebpf.Map `ebpf:"scratches"`
-	Services   *ebpf.Map `ebpf:"services"`
-	Subnets    *ebpf.Map `ebpf:"subnets"`
-	Traces     *ebpf.Map `ebpf:"traces"`
+	Affinities    *ebpf.Map `ebpf:"affinities"`
+	AliasFlows    *ebpf.Map `ebpf:"alias_flows"`
+	Backends      *ebpf.Map `ebpf:"backends"`
+	Conntracks    *ebpf.Map `ebpf:"conntracks"`
+	Drops         *ebpf.Map `ebpf:"drops"`
+	Endpoints     *ebpf.Map `ebpf:"endpoints"`
+	ErrorTimes    *ebpf.Map `ebpf:"error_times"`
+	Flows         *ebpf.Map `ebpf:"flows"`
+	Forwarders    *ebpf.Map `ebpf:"forwarders"`
+	Fragments     *ebpf.Map `ebpf:"fragments"`
+	Members       *ebpf.Map `ebpf:"members"`
+	Nics          *ebpf.Map `ebpf:"nics"`
+	PolicyNumbers *ebpf.Map `ebpf:"policy_numbers"`
+	PolicyPeers   *ebpf.Map `ebpf:"policy_peers"`
+	PolicyRules   *ebpf.Map `ebpf:"policy_rules"`
+	Routes        *ebpf.Map `ebpf:"routes"`
+	Scratches     *ebpf.Map `ebpf:"scratches"`
+	Services      *ebpf.Map `ebpf:"services"`
+	Subnets       *ebpf.Map `ebpf:"subnets"`
+	Traces        *ebpf.Map `ebpf:"traces"`
 }
 
 func (m *bpfMaps) Close() error {
@@ -461,9 +564,14 @@ func (m *bpfMaps) Close() error {
 		m.Drops,
 		m.Endpoints,
 		m.ErrorTimes,
+		m.Flows,
 		m.Forwarders,
+		m.Fragments,
 		m.Members,
 		m.Nics,
+		m.PolicyNumbers,
+		m.PolicyPeers,
+		m.PolicyRules,
 		m.Routes,
 		m.Scratches,
 		m.Services,

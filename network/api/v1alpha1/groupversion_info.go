@@ -24,6 +24,7 @@ func addKnownTypes(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion,
 		&VPC{}, &VPCList{},
 		&Subnet{}, &SubnetList{},
+		&SecurityGroup{}, &SecurityGroupList{},
 		&NetworkInterface{}, &NetworkInterfaceList{},
 		&IPLease{}, &IPLeaseList{},
 	)

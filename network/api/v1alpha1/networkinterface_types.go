@@ -48,6 +48,14 @@ type NetworkInterfaceSpec struct {
 	// +optional
 	// +kubebuilder:default=true
 	SourceDestCheck *bool `json:"sourceDestCheck,omitempty"`
+	// SecurityGroups are the names of the SecurityGroups that say what may reach the interface and what it may send; they must be
+	// of the interface's namespace. Without any everything in the VPC may. A group that does not exist closes the interface.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=5
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=253
+	SecurityGroups []string `json:"securityGroups,omitempty"`
 }
 
 // NetworkInterfaceStatus is how a NetworkInterface is.
@@ -83,7 +91,8 @@ type NetworkInterfaceStatus struct {
 	// ReleasedAt is when the interface's last Pod went; absent while it has one.
 	// +optional
 	ReleasedAt *metav1.Time `json:"releasedAt,omitempty"`
-	// Conditions: Ready (addresses are allocated), and while they apply Reconciling or Stalled.
+	// Conditions: Ready (addresses are allocated), SecurityGroupsKnown (when spec.securityGroups names any: whether all of them
+	// exist and are of the interface's namespace; otherwise the interface is closed), and while they apply Reconciling or Stalled.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -71,6 +71,9 @@ const (
 	LabelNode = "net.mnicloud.jp/node"
 )
 
+// ConditionSecurityGroupsKnown on a NetworkInterface that names SecurityGroups: all of them exist and are of its namespace.
+const ConditionSecurityGroupsKnown = "SecurityGroupsKnown"
+
 // Finalizer is on every object of the group that has something to clean up.
 const Finalizer = "net.mnicloud.jp/cleanup"
 

@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 	"github.com/mnicloud/mnicloud/network/daemon/attachment"
@@ -33,6 +34,12 @@ type Input struct {
 	Interfaces []netv1.NetworkInterface
 	Services   []corev1.Service
 	Slices     []discoveryv1.EndpointSlice
+
+	SecurityGroups  []netv1.SecurityGroup
+	NetworkPolicies []networkingv1.NetworkPolicy
+	// Pods and Namespaces are what NetworkPolicies select: labels, and Pods' named ports.
+	Pods       []corev1.Pod
+	Namespaces []corev1.Namespace
 }
 
 // State is what the maps should hold.
@@ -45,6 +52,9 @@ type State struct {
 	// Forwarders are the members that may send as addresses of a VPC that they do not have.
 	Forwarders map[datapath.ForwarderKey]datapath.Forwarder
 	Services   map[datapath.ServiceKey]datapath.Service
+	// Policies of interfaces that have any, by the index of the host side. They are given numbers, which go into NICs, when they
+	// are written.
+	Policies map[uint32]Policies
 }
 
 func newState() State {
@@ -56,6 +66,7 @@ func newState() State {
 		Members:    map[netip.Addr]datapath.Member{},
 		Forwarders: map[datapath.ForwarderKey]datapath.Forwarder{},
 		Services:   map[datapath.ServiceKey]datapath.Service{},
+		Policies:   map[uint32]Policies{},
 	}
 }
 
@@ -80,6 +91,7 @@ func Compute(in Input) State {
 	}
 	s.addSubnets(in.Subnets, vpcs)
 	s.addRoutes(local)
+	s.addPolicies(in, local)
 	s.addServices(in.Services, in.Slices, tenantsOf(in.Interfaces, vpcs), in.Node)
 	return s
 }

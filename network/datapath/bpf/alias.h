@@ -177,7 +177,7 @@ static __noinline int open_to_interface(struct __sk_buff *skb, struct packet *p,
 }
 
 /* To the opener of a flow, wherever it is by now. */
-static __always_inline int to_opener(struct __sk_buff *skb, const struct packet *p)
+static __always_inline int to_opener(struct __sk_buff *skb, struct packet *p)
 {
 	struct endpoint_key key = { .vni = default_vni, .address = ipv4(p->destination) };
 	struct endpoint *endpoint = bpf_map_lookup_elem(&endpoints, &key);
@@ -225,12 +225,11 @@ static __always_inline int answer_error(struct __sk_buff *skb, struct packet *p,
 	return translate_error(skb, p, &quote, &to);
 }
 
-/* Takes what an interface in a tenant's VPC sends to an alias back to the opener it stands for. Anything but an answer ends
+/* Makes what an interface in a tenant's VPC sends to an alias an answer to the opener it stands for. Anything but an answer ends
  * here: TCP's begins with no SYN of its own, and only an echo request is answered with an echo reply. */
 static __noinline int answer_to_opener(struct __sk_buff *skb, struct packet *p, const struct nic *nic)
 {
 	struct alias_key key = {};
-	int error;
 
 	if (!nic)
 		return DROP(DROP_KERNEL);
@@ -244,8 +243,7 @@ static __noinline int answer_to_opener(struct __sk_buff *skb, struct packet *p, 
 	key.alias = ipv4(p->destination);
 	key.vpc_id = nic->vpc_id;
 	if (is_icmp_error(skb, p)) {
-		error = answer_error(skb, p, &key, nic);
-		return error ? error : to_opener(skb, p);
+		return answer_error(skb, p, &key, nic);
 	}
 	if (p->protocol == IPPROTO_ICMP) {
 		if (icmp_type(skb, p) != ICMP_ECHO_REPLY)
@@ -273,6 +271,5 @@ static __noinline int answer_to_opener(struct __sk_buff *skb, struct packet *p, 
 		.destination_port = flow->opener_port,
 	};
 
-	error = p->protocol == IPPROTO_ICMP ? translate_echo(skb, p, &to, p->destination_port, to.destination_port) : translate(skb, p, &to);
-	return error ? error : to_opener(skb, p);
+	return p->protocol == IPPROTO_ICMP ? translate_echo(skb, p, &to, p->destination_port, to.destination_port) : translate(skb, p, &to);
 }

@@ -69,9 +69,20 @@ static __always_inline int from_pod(struct __sk_buff *skb)
 		return DROP(DROP_SPOOFED_ADDRESS);
 	if (nic->vni == default_vni)
 		return forward_default(skb, &p, nic);
-	if (is_alias(p.destination) || in_infrastructure_cidr(p.destination))
-		return answer_to_opener(skb, &p, nic);
+	if (is_alias(p.destination) || in_infrastructure_cidr(p.destination)) {
+		error = answer_to_opener(skb, &p, nic);
+		return error ? error : to_opener(skb, &p);
+	}
 	return forward_in_vpc(skb, &p, nic);
+}
+
+/* The host forwards for others, too (NodePorts): their addresses are not its own. */
+static __always_inline bool is_own_host(__be32 address)
+{
+	struct endpoint_key key = { .vni = default_vni, .address = ipv4(address) };
+	struct endpoint *endpoint = bpf_map_lookup_elem(&endpoints, &key);
+
+	return endpoint && endpoint->kind == ENDPOINT_HOST && is_zero(&endpoint->node);
 }
 
 static __always_inline int from_host(struct __sk_buff *skb)
@@ -83,6 +94,7 @@ static __always_inline int from_host(struct __sk_buff *skb)
 		error = parse_ipv4(skb, &p);
 	if (error)
 		return error;
+	p.exempt = is_own_host(p.source);
 	return forward_default(skb, &p, NULL);
 }
 
@@ -120,11 +132,8 @@ static __always_inline int from_member(struct __sk_buff *skb)
 	error = check_source(&p, key.vni, endpoint, &member);
 	if (error)
 		return error;
-	error = from_service(skb, &p, endpoint->vpc_id);
-	if (error < 0)
-		return error;
 	if (endpoint->kind == ENDPOINT_HOST)
-		return to_host(skb);
+		return to_own_host(skb, &p);
 	return to_interface(skb, &p, key.vni, endpoint);
 }
 

@@ -5,6 +5,8 @@
 #include "config.h"
 #include "maps.h"
 #include "packet.h"
+#include "policy.h"
+#include "service.h"
 #include "trace.h"
 
 /* Into an interface of this node, whatever the packet's destination. */
@@ -20,14 +22,22 @@ static __always_inline int into_interface(struct __sk_buff *skb, const struct ni
 	return bpf_redirect_peer(ifindex, 0);
 }
 
-/* To an interface of this node. The destination's own entry decides: its program is not run. */
-static __always_inline int to_interface(struct __sk_buff *skb, const struct packet *p, __u32 vni, const struct endpoint *endpoint)
+/* To an interface of this node. The destination's own entry decides: its program is not run. Its policy sees a backend's
+ * answer before it is made to come from the Service. */
+static __always_inline int to_interface(struct __sk_buff *skb, struct packet *p, __u32 vni, const struct endpoint *endpoint)
 {
 	struct nic *nic = bpf_map_lookup_elem(&nics, &endpoint->ifindex);
 
 	if (!nic || nic->vni != vni || nic->vpc_id != endpoint->vpc_id ||
 	    (!is_ipv4(&nic->address, p->destination) && !(nic->flags & NIC_NO_SOURCE_DEST_CHECK)))
 		return DROP(DROP_DESTINATION_CHECK);
+	int error = police_ingress(skb, p, nic, endpoint->ifindex);
+
+	if (error)
+		return error;
+	error = from_service(skb, p, nic->vpc_id);
+	if (error < 0)
+		return error;
 	return into_interface(skb, nic, endpoint->ifindex);
 }
 

@@ -5,9 +5,9 @@
 #include "maps.h"
 #include "packet.h"
 
-static __noinline void count_drop(struct __sk_buff *skb, int reason, __u32 bytes)
+static __noinline void count_drop(__u32 ifindex, int reason, __u32 bytes)
 {
-	struct drop_key key = { .ifindex = skb->ifindex, .reason = reason };
+	struct drop_key key = { .ifindex = ifindex, .reason = reason };
 	struct drop_value *value = bpf_map_lookup_elem(&drops, &key);
 
 	if (!value) {
@@ -29,6 +29,7 @@ static __always_inline int finish(struct __sk_buff *skb, int decision)
 		decision = DROP(DROP_KERNEL);
 	if (decision >= 0)
 		return decision;
-	count_drop(skb, -decision, skb->len);
+	if (decision != COUNTED)
+		count_drop(skb->ifindex, -decision, skb->len);
 	return TC_ACT_SHOT;
 }

@@ -116,14 +116,16 @@ static __noinline int explain(struct __sk_buff *skb, int reason, bool from_host)
 /* What the program of a sender's own interface returns: drops are counted, and explained where that helps. */
 static __always_inline int conclude(struct __sk_buff *skb, int decision, bool from_host)
 {
-	__u32 bytes = skb->len;
+	__u32 ifindex = skb->ifindex, bytes = skb->len;
 
 	if (decision >= 0 && decision != TC_ACT_SHOT)
 		return decision;
+	if (decision == COUNTED)
+		return TC_ACT_SHOT;
 	if (decision == TC_ACT_SHOT)
 		decision = DROP(DROP_KERNEL);
 	int action = explain(skb, -decision, from_host);
 
-	count_drop(skb, -decision, bytes);
+	count_drop(ifindex, -decision, bytes);
 	return action;
 }

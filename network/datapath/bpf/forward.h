@@ -22,10 +22,13 @@ static __always_inline int forward_in_vpc(struct __sk_buff *skb, struct packet *
 		done = from_service(skb, p, nic->vpc_id);
 		if (!done)
 			return DROP(DROP_NO_CONNTRACK);
+		p->exempt = true;
 	} else if (in_service_cidr(p->destination)) {
 		if (p->ttl <= 1) /* before it is translated, so that the sender knows it again */
 			return DROP(DROP_TTL_EXCEEDED);
 		done = to_backend(skb, p, nic);
+		if (p->source == hairpin_address)
+			p->exempt = true;
 	}
 	if (done < 0)
 		return done;
@@ -42,15 +45,17 @@ static __always_inline int forward_in_vpc(struct __sk_buff *skb, struct packet *
 	}
 	if (endpoint->vpc_id != nic->vpc_id)
 		return DROP(DROP_OTHER_VPC);
+	done = police_egress(skb, p, nic);
+	if (done)
+		return done;
 	if (key.vni != nic->vni) {
 		done = decrement_ttl(skb);
 		if (done)
 			return done;
 	}
-	if (!is_zero(&endpoint->node))
-		return to_member(skb, key.vni, endpoint);
-	done = from_service(skb, p, nic->vpc_id);
-	return done < 0 ? done : to_interface(skb, p, key.vni, endpoint);
+	if (is_zero(&endpoint->node))
+		return to_interface(skb, p, key.vni, endpoint);
+	return to_member(skb, key.vni, endpoint);
 }
 
 /* A Pod's own VXLAN would reach a member with its node's address as the outer source. */
@@ -60,20 +65,30 @@ static __always_inline bool is_forged_vxlan(const struct packet *p)
 }
 
 /* A destination in the default Subnet's VPC that is no endpoint: outside, or nothing. */
-static __always_inline int forward_outside(struct __sk_buff *skb, const struct packet *p, bool from_host, __be32 client,
+static __always_inline int forward_outside(struct __sk_buff *skb, const struct packet *p, const struct nic *nic, __be32 client,
 					   __be16 client_port)
 {
 	if (in_infrastructure_cidr(p->destination)) {
 		if (p->service)
 			forget_flow(p, default_vpc_id, client, client_port);
-		return from_host ? DROP(DROP_NO_ENDPOINT) : answer_ping(skb, default_vni);
+		return nic ? answer_ping(skb, default_vni) : DROP(DROP_NO_ENDPOINT);
 	}
 	/* The host's stack would not take its own packet back. */
-	if (from_host)
+	if (!nic)
 		return p->service ? DROP(DROP_SERVICE_HOST_TO_HOST) : DROP(DROP_NO_ENDPOINT);
 	if (is_forged_vxlan(p))
 		return DROP(DROP_FORGED_VXLAN);
-	return to_host(skb);
+	int error = police_egress(skb, p, nic);
+
+	return error ? error : to_host(skb);
+}
+
+/* To this node's host, which may be the client of a Service. */
+static __always_inline int to_own_host(struct __sk_buff *skb, struct packet *p)
+{
+	int done = from_service(skb, p, default_vpc_id);
+
+	return done < 0 ? done : to_host(skb);
 }
 
 /* From an ordinary Pod or (where nic is NULL) this node's host: to ordinary Pods, Services, hosts and, if it may, to
@@ -92,8 +107,11 @@ static __always_inline int forward_default(struct __sk_buff *skb, struct packet 
 		done = from_service(skb, p, default_vpc_id);
 		if (!done)
 			return DROP(DROP_NO_CONNTRACK);
+		p->exempt = true;
 	} else if (in_service_cidr(p->destination)) {
 		done = to_backend(skb, p, nic);
+		if (p->source == hairpin_address)
+			p->exempt = true;
 	}
 	if (done < 0)
 		return done;
@@ -101,28 +119,34 @@ static __always_inline int forward_default(struct __sk_buff *skb, struct packet 
 	struct endpoint *endpoint = bpf_map_lookup_elem(&endpoints, &key);
 
 	if (!endpoint)
-		return forward_outside(skb, p, from_host, client, client_port);
+		return forward_outside(skb, p, nic, client, client_port);
 	if (endpoint->kind == ENDPOINT_INFRASTRUCTURE) {
 		struct address here = {};
 
 		if (p->service || !may_open(p->source, &here) || (nic && !is_ipv4(&nic->address, p->source)))
 			return DROP(DROP_INFRASTRUCTURE_ADDRESS);
+		done = nic ? police_egress(skb, p, nic) : 0;
+		if (done)
+			return done;
 		if (!is_zero(&endpoint->node))
 			return to_member(skb, default_vni, endpoint);
 		return open_to_interface(skb, p, endpoint->ifindex, endpoint->vpc_id);
 	}
 	if (endpoint->kind == ENDPOINT_HOST && !from_host && is_forged_vxlan(p))
 		return DROP(DROP_FORGED_VXLAN);
+	/* Between a Pod and its own node's host nothing is forbidden. */
+	if (nic && !(endpoint->kind == ENDPOINT_HOST && is_zero(&endpoint->node))) {
+		done = police_egress(skb, p, nic);
+		if (done)
+			return done;
+	}
 	if (!is_zero(&endpoint->node)) {
 		/* The answer would come by the underlay and miss its translation. */
 		if (endpoint->kind == ENDPOINT_HOST && from_host)
 			return DROP(DROP_SERVICE_HOST_TO_HOST);
 		return to_member(skb, default_vni, endpoint);
 	}
-	done = from_service(skb, p, default_vpc_id);
-	if (done < 0)
-		return done;
 	if (endpoint->kind == ENDPOINT_HOST)
-		return to_host(skb);
+		return to_own_host(skb, p);
 	return to_interface(skb, p, default_vni, endpoint);
 }

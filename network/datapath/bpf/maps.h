@@ -34,6 +34,8 @@ struct nic {
 	__u8 gateway_mac[6];
 	__u32 prefix_length; /* of the 128-bit form */
 	enum nic_flags flags;
+	__u32 ingress_policy; /* policy.h */
+	__u32 egress_policy;
 };
 
 struct endpoint_key {

@@ -9,6 +9,7 @@
 
 /* Functions that decide about a packet return a TC action, or a reason to drop it as a negative number. */
 #define DROP(reason) (-(int)(reason))
+#define COUNTED (-0x10000) /* dropped, and counted already */
 
 #define IP_MORE_FRAGMENTS 0x2000
 #define IP_FRAGMENT_OFFSET 0x1fff
@@ -35,6 +36,7 @@ struct packet {
 	__u8 tcp_flags;
 	bool fragment;
 	bool service; /* it was sent to a Service, and translated */
+	bool exempt;  /* from policies: from this node's host, or to its own sender through a Service */
 	__be32 service_address;
 	__be16 service_port;
 };

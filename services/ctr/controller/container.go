@@ -54,6 +54,9 @@ func (r *reconciler) ensure(ctx context.Context, c *ctrv1.Container) (time.Durat
 	if err != nil {
 		return 0, err
 	}
+	if err := r.join(ctx, w); err != nil {
+		return 0, err
+	}
 	p := decide(w)
 	if p.step == makeInterface || p.step == makePod {
 		if err := finalizer.Ensure(ctx, r.client, c, ctrv1.Finalizer); err != nil {
@@ -64,7 +67,7 @@ func (r *reconciler) ensure(ctx context.Context, c *ctrv1.Container) (time.Durat
 	if err != nil {
 		return 0, err
 	}
-	return p.again, r.tell(ctx, w, p.result)
+	return p.again, r.tell(ctx, w, withGroups(w, p.result))
 }
 
 // look gathers what the decisions need.
@@ -73,6 +76,9 @@ func (r *reconciler) look(ctx context.Context, c *ctrv1.Container) (world, error
 	key := client.ObjectKey{Namespace: c.Namespace, Name: c.Spec.Subnet}
 	err := find(ctx, r.client, key, &vpcv1.Subnet{}, func(s *vpcv1.Subnet) { w.subnet = s })
 	if err != nil {
+		return w, err
+	}
+	if w.groups, err = r.groups(ctx, c); err != nil {
 		return w, err
 	}
 	err = find(ctx, r.client, client.ObjectKey{Name: string(c.UID)}, &netv1.NetworkInterface{}, func(n *netv1.NetworkInterface) {
@@ -113,7 +119,7 @@ func (r *reconciler) take(ctx context.Context, w world, p plan) (plan, error) {
 	switch p.step {
 	case makeInterface:
 		home := w.subnet.Status.Attachment.PodAnnotations[netv1.AnnotationSubnet]
-		err := r.client.Create(ctx, newInterface(w.container, home))
+		err := r.client.Create(ctx, newInterface(w.container, home, interfaceGroups(w)))
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			return p, fmt.Errorf("create the interface of Container %s: %w", client.ObjectKeyFromObject(w.container), err)
 		}

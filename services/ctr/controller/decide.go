@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/mnicloud/mnicloud/kit/conditions"
 	"github.com/mnicloud/mnicloud/kit/status"
@@ -20,6 +21,8 @@ type world struct {
 	container *ctrv1.Container
 	// subnet is the Subnet it names; nil when there is none.
 	subnet *vpcv1.Subnet
+	// groups are the UIDs of the SecurityGroups it names, by name, as far as they exist.
+	groups map[string]types.UID
 	// nic is its interface; nil when there is none.
 	nic *netv1.NetworkInterface
 	// pod is the Pod of its name that it controls; nil when there is none.

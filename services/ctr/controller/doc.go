@@ -8,8 +8,8 @@
 // +kubebuilder:rbac:groups=ctr.mnicloud.jp,resources=containers,verbs=get;list;watch;update;patch
 // +kubebuilder:rbac:groups=ctr.mnicloud.jp,resources=containers/status,verbs=get;update;patch
 // +kubebuilder:rbac:groups=ctr.mnicloud.jp,resources=containers/finalizers,verbs=update
-// +kubebuilder:rbac:groups=vpc.mnicloud.jp,resources=subnets,verbs=get;list;watch
-// +kubebuilder:rbac:groups=net.mnicloud.jp,resources=networkinterfaces,verbs=get;list;watch;create;delete
+// +kubebuilder:rbac:groups=vpc.mnicloud.jp,resources=subnets;securitygroups,verbs=get;list;watch
+// +kubebuilder:rbac:groups=net.mnicloud.jp,resources=networkinterfaces,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;delete
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch

@@ -133,14 +133,16 @@ func tolerate(taint string, seconds int64) corev1.Toleration {
 	}
 }
 
-// specHash tells Pods of different specs apart. It is of what the Pod is made from, not of the Pod: a newer controller that
+// specHash tells Pods of different specs apart, in what a Pod cannot change. It is of what the Pod is made from, not of the Pod: a newer controller that
 // renders differently restarts nobody's container.
 func specHash(c *ctrv1.Container, subnet *vpcv1.Subnet, address string) (string, error) {
+	spec := c.Spec
+	spec.SecurityGroups = nil // of the interface
 	data, err := json.Marshal(struct {
 		Spec       ctrv1.ContainerSpec
 		Attachment *vpcv1.Attachment
 		Address    string
-	}{c.Spec, subnet.Status.Attachment, address})
+	}{spec, subnet.Status.Attachment, address})
 	if err != nil {
 		return "", fmt.Errorf("hash the spec of Container %s/%s: %w", c.Namespace, c.Name, err)
 	}
@@ -149,13 +151,13 @@ func specHash(c *ctrv1.Container, subnet *vpcv1.Subnet, address string) (string,
 }
 
 // newInterface makes the Container's interface, named by its UID, in the network's Subnet.
-func newInterface(c *ctrv1.Container, subnet string) *netv1.NetworkInterface {
+func newInterface(c *ctrv1.Container, subnet string, groups []string) *netv1.NetworkInterface {
 	return &netv1.NetworkInterface{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        string(c.UID),
 			Labels:      map[string]string{labelNamespace: c.Namespace, labelContainer: c.Name},
 			Annotations: map[string]string{netv1.AnnotationHolder: "Container " + c.Name},
 		},
-		Spec: netv1.NetworkInterfaceSpec{Subnet: subnet, Namespace: c.Namespace, Address: c.Spec.Address, Retain: true},
+		Spec: netv1.NetworkInterfaceSpec{Subnet: subnet, Namespace: c.Namespace, Address: c.Spec.Address, Retain: true, SecurityGroups: groups},
 	}
 }

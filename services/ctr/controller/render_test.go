@@ -112,7 +112,7 @@ func TestTheHashChangesExactlyWithWhatThePodIsMadeFrom(t *testing.T) {
 }
 
 func TestTheInterfaceOfAContainerStaysWithIt(t *testing.T) {
-	nic := newInterface(aContainer(), "s-uid")
+	nic := newInterface(aContainer(), "s-uid", nil)
 	require.Equal(t, "c-uid", nic.Name)
 	require.True(t, nic.Spec.Retain)
 	require.Equal(t, "a", nic.Spec.Namespace)

@@ -11,10 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -32,6 +35,7 @@ type Config struct {
 // Indexes of the cache.
 const (
 	containerBySubnet    = "spec.subnet"
+	containerByGroup     = "spec.securityGroups"
 	interfaceByContainer = "ctr.mnicloud.jp/container"
 )
 
@@ -43,7 +47,7 @@ func SetupWithManager(ctx context.Context, mgr ctrl.Manager, config Config) erro
 
 // setup adds the reconciler with the client that it writes with, and its clock.
 func setup(ctx context.Context, mgr ctrl.Manager, config Config, c client.Client, now func() time.Time) error {
-	pods, err := podCache(mgr)
+	pods, err := podCache(ctx, mgr)
 	if err != nil {
 		return err
 	}
@@ -58,6 +62,9 @@ func setup(ctx context.Context, mgr ctrl.Manager, config Config, c client.Client
 	return ctrl.NewControllerManagedBy(mgr).Named("ctr").
 		For(&ctrv1.Container{}).
 		Watches(&vpcv1.Subnet{}, handler.EnqueueRequestsFromMapFunc(r.requestContainersOfSubnet)).
+		Watches(&vpcv1.SecurityGroup{}, handler.EnqueueRequestsFromMapFunc(r.requestContainersOfGroup), builder.WithPredicates(predicate.Funcs{
+			UpdateFunc: func(e event.UpdateEvent) bool { return e.ObjectOld.GetUID() != e.ObjectNew.GetUID() },
+		})).
 		Watches(&netv1.NetworkInterface{}, handler.EnqueueRequestsFromMapFunc(requestContainerOfInterface)).
 		WatchesRawSource(source.Kind(pods, &corev1.Pod{},
 			handler.TypedEnqueueRequestForOwner[*corev1.Pod](mgr.GetScheme(), mgr.GetRESTMapper(), &ctrv1.Container{}, handler.OnlyControllerOwner()))).
@@ -67,7 +74,7 @@ func setup(ctx context.Context, mgr ctrl.Manager, config Config, c client.Client
 }
 
 // podCache holds the Pods of Containers, no others, and all nodes.
-func podCache(mgr ctrl.Manager) (cache.Cache, error) {
+func podCache(ctx context.Context, mgr ctrl.Manager) (cache.Cache, error) {
 	ours, err := labels.NewRequirement(labelContainer, selection.Exists, nil)
 	if err != nil {
 		return nil, fmt.Errorf("select the Pods of Containers: %w", err)
@@ -81,7 +88,7 @@ func podCache(mgr ctrl.Manager) (cache.Cache, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a cache of the Pods of Containers: %w", err)
 	}
-	err = pods.IndexField(context.Background(), &corev1.Pod{}, podByNode, func(o client.Object) []string {
+	err = pods.IndexField(ctx, &corev1.Pod{}, podByNode, func(o client.Object) []string {
 		if pod, ok := o.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
 			return []string{pod.Spec.NodeName}
 		}
@@ -105,6 +112,15 @@ func addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 	})
 	if err != nil {
 		return fmt.Errorf("index Containers by their Subnet: %w", err)
+	}
+	err = indexer.IndexField(ctx, &ctrv1.Container{}, containerByGroup, func(o client.Object) []string {
+		if c, ok := o.(*ctrv1.Container); ok {
+			return c.Spec.SecurityGroups
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("index Containers by their SecurityGroups: %w", err)
 	}
 	err = indexer.IndexField(ctx, &netv1.NetworkInterface{}, interfaceByContainer, func(o client.Object) []string {
 		if name, ok := containerOf(o); ok {
@@ -133,10 +149,19 @@ func requestContainerOfInterface(_ context.Context, o client.Object) []reconcile
 }
 
 func (r *reconciler) requestContainersOfSubnet(ctx context.Context, subnet client.Object) []reconcile.Request {
+	return r.requestContainers(ctx, containerBySubnet, subnet)
+}
+
+func (r *reconciler) requestContainersOfGroup(ctx context.Context, group client.Object) []reconcile.Request {
+	return r.requestContainers(ctx, containerByGroup, group)
+}
+
+// requestContainers asks for the Containers that name an object.
+func (r *reconciler) requestContainers(ctx context.Context, index string, named client.Object) []reconcile.Request {
 	var list ctrv1.ContainerList
-	err := r.client.List(ctx, &list, client.InNamespace(subnet.GetNamespace()), client.MatchingFields{containerBySubnet: subnet.GetName()})
+	err := r.client.List(ctx, &list, client.InNamespace(named.GetNamespace()), client.MatchingFields{index: named.GetName()})
 	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "list the Containers of a Subnet", "subnet", subnet.GetName())
+		ctrl.LoggerFrom(ctx).Error(err, "list Containers", index, named.GetName())
 		return nil
 	}
 	requests := make([]reconcile.Request, 0, len(list.Items))

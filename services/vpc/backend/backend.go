@@ -1,8 +1,8 @@
 // Package backend is the seam between what tenants see (vpc.mnicloud.jp) and the network that does it. The VPC controller
 // decides what a tenant may have; a backend makes it, tells how it is in words a tenant understands, and takes it away.
 //
-// What comes in is tenants' Vpcs and Subnets; what goes out is objects of the network, named by the UIDs of the tenants'
-// objects, so that no name a tenant chooses reaches them. A backend knows no conditions of Vpcs and Subnets.
+// What comes in is tenants' Vpcs, Subnets and SecurityGroups; what goes out is objects of the network, named by the UIDs of the tenants'
+// objects, so that no name a tenant chooses reaches them. A backend knows no conditions of them.
 package backend
 
 import (
@@ -31,6 +31,17 @@ type Backend interface {
 	// EnsureSubnet makes the network's Subnet for a tenant's Subnet and tells how it is. What is returned counts when the
 	// result is Ready.
 	EnsureSubnet(ctx context.Context, vpc *vpcv1.Vpc, subnet *vpcv1.Subnet) (Subnet, conditions.Result, error)
+	// EnsureSecurityGroup makes the network's group for a tenant's SecurityGroup and tells how it is. peers are the UIDs of the
+	// SecurityGroups that its rules name; a rule whose group is not among them allows nothing.
+	EnsureSecurityGroup(ctx context.Context, group *vpcv1.SecurityGroup, peers map[string]types.UID) (conditions.Result, error)
+	// UsersOfSecurityGroup names what is in the group made for the tenant's SecurityGroup with the UID.
+	UsersOfSecurityGroup(ctx context.Context, uid types.UID) ([]string, error)
+	// DeleteSecurityGroup deletes what was made for the SecurityGroup with the UID, and tells whether it is gone.
+	DeleteSecurityGroup(ctx context.Context, uid types.UID) (gone bool, err error)
+	// SecurityGroupsOf lists the UIDs that anything was made for under the name of a tenant's SecurityGroup.
+	SecurityGroupsOf(ctx context.Context, name types.NamespacedName) ([]types.UID, error)
+	// WatchSecurityGroups makes a controller of SecurityGroups look again when what was made for one, or its use, changes.
+	WatchSecurityGroups(b *ctrl.Builder)
 	// UsersOfSubnet names what has an address in the Subnet made for the tenant's Subnet with the UID ("Container web-0").
 	UsersOfSubnet(ctx context.Context, uid types.UID) ([]string, error)
 	// DeleteVPC deletes what was made for the Vpc with the UID, and tells whether it is gone. It looks at what is there,

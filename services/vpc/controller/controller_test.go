@@ -190,5 +190,6 @@ func (w *tenant) untilNothingOf(objects ...client.Object) {
 	for _, obj := range objects {
 		w.untilGone(named(&netv1.VPC{}, string(obj.GetUID())))
 		w.untilGone(named(&netv1.Subnet{}, string(obj.GetUID())))
+		w.untilGone(named(&netv1.SecurityGroup{}, string(obj.GetUID())))
 	}
 }

@@ -22,6 +22,7 @@ const (
 	reasonHasSubnets     = "HasSubnets"
 	reasonInUse          = "InUse"
 	reasonDeleting       = "Deleting"
+	reasonGroupNotFound  = "SecurityGroupNotFound"
 )
 
 // refusal is why an object is not made; nil means that it may be.

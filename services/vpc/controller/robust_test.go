@@ -17,6 +17,8 @@ func TestTheSteadyStateCostsNoWrites(t *testing.T) {
 	startNetwork(t)
 	stop := runControllers(t, nil)
 	w.untilReady(w.vpc("main", "10.0.0.0/16"), w.subnet("web", "main", "10.0.1.0/24"))
+	w.untilReady(w.group("web", fromGroup("web")), w.group("db", fromGroup("web")))
+	w.untilReason(w.group("waits", fromGroup("lost")), "SecurityGroupNotFound")
 	w.untilReason(w.subnet("overlaps", "main", "10.0.1.0/24"), "CIDROverlap")
 	w.untilReason(w.subnet("waits", "other", "10.0.1.0/24"), "VpcNotFound")
 	stop()
@@ -51,14 +53,15 @@ func TestControllersThatDieAtAnyWriteLeaveNothingBehind(t *testing.T) {
 			}
 			defer func() { stop() }()
 
-			vpc, web := w.vpc("main", "10.0.0.0/16"), w.subnet("web", "main", "10.0.1.0/24")
+			vpc, web, group := w.vpc("main", "10.0.0.0/16"), w.subnet("web", "main", "10.0.1.0/24"), w.group("web", fromGroup("web"))
 			w.eventually("ready", revive, func() bool {
-				return w.read(vpc) && w.read(web) && isReady(vpc) && isReady(web)
+				return w.read(vpc) && w.read(web) && w.read(group) && isReady(vpc) && isReady(web) && isReady(group)
 			})
+			require.NoError(t, w.Delete(w.ctx, group))
 			require.NoError(t, w.Delete(w.ctx, vpc))
 			require.NoError(t, w.Delete(w.ctx, web))
-			w.eventually("gone", revive, func() bool { return !w.read(vpc) && !w.read(web) })
-			w.untilNothingOf(vpc, web)
+			w.eventually("gone", revive, func() bool { return !w.read(vpc) && !w.read(web) && !w.read(group) })
+			w.untilNothingOf(vpc, web, group)
 		})
 		if !ok || !reached {
 			break

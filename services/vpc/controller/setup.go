@@ -26,14 +26,14 @@ type Config struct {
 	Backend backend.Backend
 	// ReservedCIDRs are ranges that no Vpc may meet, beside those that the API itself refuses.
 	ReservedCIDRs []netip.Prefix
-	// Workers is how many Vpcs, and how many Subnets, are reconciled at once. 0 means 4.
+	// Workers is how many objects of each kind are reconciled at once. 0 means 4.
 	Workers int
 }
 
 // subnetByVPC indexes Subnets by the Vpc they name.
 const subnetByVPC = "spec.vpc"
 
-// SetupWithManager adds the reconcilers of Vpc and Subnet to the manager, whose scheme must know vpc.mnicloud.jp/v1alpha1.
+// SetupWithManager adds the reconcilers of Vpc, Subnet and SecurityGroup to the manager, whose scheme must know vpc.mnicloud.jp/v1alpha1.
 func SetupWithManager(ctx context.Context, mgr ctrl.Manager, config Config) error {
 	return setup(ctx, mgr, config, mgr.GetClient())
 }
@@ -59,7 +59,8 @@ func setup(ctx context.Context, mgr ctrl.Manager, config Config, c client.Client
 	acceptance := &sync.Mutex{}
 	vpcs := &vpcReconciler{client: c, live: mgr.GetAPIReader(), backend: config.Backend, reserved: config.ReservedCIDRs, acceptance: acceptance}
 	subnets := &subnetReconciler{client: c, live: mgr.GetAPIReader(), backend: config.Backend, acceptance: acceptance}
-	return errors.Join(vpcs.setup(mgr, workers), subnets.setup(mgr, workers))
+	groups := &securityGroupReconciler{client: c, live: mgr.GetAPIReader(), backend: config.Backend}
+	return errors.Join(vpcs.setup(mgr, workers), subnets.setup(mgr, workers), groups.setup(mgr, workers))
 }
 
 func options(workers int) controller.Options {

@@ -158,6 +158,14 @@ type ContainerSpec struct {
 	// Probes of the Container.
 	// +optional
 	Probes *Probes `json:"probes,omitempty"`
+	// SecurityGroups are the names of the SecurityGroups, of the same tenant, that the Container is in. They can be changed while
+	// it runs. Without any everything in the Vpc may reach it.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=5
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=63
+	SecurityGroups []string `json:"securityGroups,omitempty"`
 	// Resources asked for (requests) and at most given (limits): cpu and memory.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="!has(self.claims)",message="claims are not supported; ask for cpu and memory in requests and limits"

@@ -24,6 +24,7 @@ func addKnownTypes(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion,
 		&Vpc{}, &VpcList{},
 		&Subnet{}, &SubnetList{},
+		&SecurityGroup{}, &SecurityGroupList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

@@ -1,5 +1,5 @@
 // Package netbackend makes tenants' VPCs on the cloud's own network: a Vpc becomes a net.mnicloud.jp VPC, a Subnet a
-// net.mnicloud.jp Subnet, each named by the tenant's object's UID and labelled with its namespace and name.
+// net.mnicloud.jp Subnet, a SecurityGroup a net.mnicloud.jp SecurityGroup, each named by the tenant's object's UID and labelled with its namespace and name.
 package netbackend
 
 import (
@@ -84,9 +84,14 @@ func (b *Backend) EnsureSubnet(ctx context.Context, vpc *vpcv1.Vpc, subnet *vpcv
 
 // UsersOfSubnet implements backend.Backend.
 func (b *Backend) UsersOfSubnet(ctx context.Context, uid types.UID) ([]string, error) {
+	return b.users(ctx, interfaceBySubnet, uid)
+}
+
+// users names what has the interfaces that an index finds.
+func (b *Backend) users(ctx context.Context, index string, uid types.UID) ([]string, error) {
 	var list netv1.NetworkInterfaceList
-	if err := b.client.List(ctx, &list, client.MatchingFields{interfaceBySubnet: string(uid)}); err != nil {
-		return nil, fmt.Errorf("list the interfaces of a Subnet: %w", err)
+	if err := b.client.List(ctx, &list, client.MatchingFields{index: string(uid)}); err != nil {
+		return nil, fmt.Errorf("list the interfaces by %s: %w", index, err)
 	}
 	var users []string
 	for i := range list.Items {

@@ -20,6 +20,7 @@ import (
 const (
 	byOwner           = "vpc.mnicloud.jp/owner"
 	interfaceBySubnet = "vpc.mnicloud.jp/interface-subnet"
+	interfaceByGroup  = "vpc.mnicloud.jp/interface-security-group"
 )
 
 // AddIndexes registers what the backend looks things up by.
@@ -37,6 +38,14 @@ func AddIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 	}{
 		{&netv1.VPC{}, byOwner, owner},
 		{&netv1.Subnet{}, byOwner, owner},
+		{&netv1.SecurityGroup{}, byOwner, owner},
+		{&netv1.NetworkInterface{}, interfaceByGroup, func(o client.Object) []string {
+			nic, ok := o.(*netv1.NetworkInterface)
+			if !ok {
+				return nil
+			}
+			return nic.Spec.SecurityGroups
+		}},
 		{&netv1.NetworkInterface{}, interfaceBySubnet, func(o client.Object) []string {
 			nic, ok := o.(*netv1.NetworkInterface)
 			if !ok {

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Policies: what an interface may send and what may reach it. A policy is a set of rules under a number that is never used
+ * for other rules: a flow remembers under which it was let through, and is judged again when the interface has another by
+ * now. Rules are found in two steps whatever their number: the peer's address leads to a class of peers that the rules do not
+ * tell apart, and class, protocol and port (or ICMP type and code) lead to a rule. */
+#pragma once
+
+#include "config.h"
+#include "conntrack.h"
+#include "drop.h"
+#include "flow.h"
+#include "maps.h"
+#include "packet.h"
+
+/* Numbers of policies that have no entries. */
+#define POLICY_NONE 0	/* everything may pass, and nothing is remembered when both directions have it */
+#define POLICY_CLOSED 1 /* nothing may pass */
+
+struct policy_peer_key {
+	__u32 prefix_length; /* 32 bits of policy and then of the 128-bit form */
+	__u32 policy;
+	struct address address;
+};
+
+struct policy_peer {
+	__u32 class; /* zero: no rule speaks of it */
+};
+
+struct policy_rule_key {
+	__u32 prefix_length; /* 64: every protocol; 72: all of one; more: the first bits of match */
+	__u32 policy;
+	__u32 class;
+	__u8 protocol;
+	__u8 match[2]; /* the port, or the ICMP type and code */
+	__u8 pad;
+};
+
+struct policy_rule {
+	__u32 pad;
+};
+
+MAP(policy_peers, BPF_MAP_TYPE_LPM_TRIE, struct policy_peer_key, struct policy_peer, 1048576, BPF_F_NO_PREALLOC);
+MAP(policy_rules, BPF_MAP_TYPE_LPM_TRIE, struct policy_rule_key, struct policy_rule, 1048576, BPF_F_NO_PREALLOC);
+MAP(policy_numbers, BPF_MAP_TYPE_ARRAY, __u32, __u32, 1, 0); /* the last number given */
+
+/* Whether a policy lets a peer through. */
+static __noinline bool allows(__u32 policy, __be32 peer, __u8 protocol, __be16 match)
+{
+	struct policy_peer_key from = { .prefix_length = 32 + 128, .policy = policy, .address = ipv4(peer) };
+	struct policy_rule_key rule = { .prefix_length = 64 + 8 + 16, .policy = policy, .protocol = protocol };
+	struct policy_peer *class;
+
+	if (policy <= POLICY_CLOSED)
+		return policy == POLICY_NONE;
+	class = bpf_map_lookup_elem(&policy_peers, &from);
+	if (!class || !class->class)
+		return false;
+	rule.class = class->class;
+	__builtin_memcpy(rule.match, &match, sizeof(match));
+	return bpf_map_lookup_elem(&policy_rules, &rule);
+}
+
+/* Judges a flow that was let through under another policy than the interface has now. */
+static __always_inline bool is_cut(const struct nic *nic, const struct flow_key *key, struct flow *flow)
+{
+	__u32 policy = flow->origin == FLOW_IN ? nic->ingress_policy : nic->egress_policy;
+	__u64 verdict = flow->verdict;
+
+	if ((__u32)verdict != policy) {
+		verdict = policy;
+		if (!allows(policy, key->remote.w[3], key->protocol, flow->match))
+			verdict |= FLOW_CUT;
+		flow->verdict = verdict;
+	}
+	return verdict & FLOW_CUT;
+}
+
+static __always_inline int denied(enum flow_origin origin)
+{
+	return origin == FLOW_IN ? DROP(DROP_POLICY_INGRESS) : DROP(DROP_POLICY_EGRESS);
+}
+
+/* Decides about the first packet of a flow, or one of a flow that was forgotten. */
+static __always_inline int begin_flow(const struct nic *nic, const struct flow_key *key, const struct l4 *l4, enum flow_origin way, __u32 now)
+{
+	struct flow flow = { .origin = way, .match = l4->match, .last_seen = now };
+	__u32 policy = way == FLOW_IN ? nic->ingress_policy : nic->egress_policy;
+
+	/* What the interface sends in the middle of a connection is rather an answer than the beginning of one: a
+	 * connection that came in must not be kept alive as one that went out. */
+	if (way == FLOW_OUT && l4->protocol == IPPROTO_TCP && !opens(l4) && nic->ingress_policy != POLICY_NONE &&
+	    allows(nic->ingress_policy, key->remote.w[3], l4->protocol, key->local_port)) {
+		flow.origin = FLOW_IN;
+		flow.match = key->local_port;
+		flow.verdict = nic->ingress_policy;
+	} else {
+		if (!allows(policy, key->remote.w[3], l4->protocol, l4->match))
+			return denied(way);
+		flow.verdict = policy;
+	}
+	note_flags(&flow, l4, way);
+	bpf_map_update_elem(&flows, key, &flow, BPF_ANY);
+	return 0;
+}
+
+/* Decides about a packet that an interface sends or that is to be delivered to it. */
+static __noinline int police(struct __sk_buff *skb, const struct packet *p, const struct nic *nic, __u32 ifindex, enum flow_origin way)
+{
+	struct flow_key key = {};
+	struct l4 l4 = {};
+	__u32 now = seconds();
+
+	if (!p || !nic)
+		return DROP(DROP_KERNEL);
+	int error = read_l4(skb, p, nic->vpc_id, &l4);
+
+	if (error)
+		return error;
+	flow_key_of(&key, &l4, nic->vpc_id, ifindex, way);
+	struct flow *flow = bpf_map_lookup_elem(&flows, &key);
+
+	if (flow && flow_is_live(flow, l4.protocol, now)) {
+		bool cut = is_cut(nic, &key, flow);
+
+		if (!opens(&l4) || !(cut || flow_is_closing(flow))) {
+			if (cut)
+				return denied(flow->origin);
+			if (!l4.related)
+				touch_flow(flow, &l4, way, now);
+			return 0;
+		}
+	}
+	if (l4.related)
+		return allows(way == FLOW_IN ? nic->ingress_policy : nic->egress_policy, way == FLOW_IN ? p->source : p->destination,
+			      IPPROTO_ICMP, l4.match) ?
+			       0 :
+			       denied(way);
+	return begin_flow(nic, &key, &l4, way, now);
+}
+
+static __always_inline bool is_policed(const struct packet *p, const struct nic *nic)
+{
+	return (nic->ingress_policy | nic->egress_policy) && !p->exempt;
+}
+
+/* What an interface sends, before it leaves. */
+static __always_inline int police_egress(struct __sk_buff *skb, const struct packet *p, const struct nic *nic)
+{
+	return is_policed(p, nic) ? police(skb, p, nic, skb->ifindex, FLOW_OUT) : 0;
+}
+
+/* What is about to be delivered to an interface. It is the destination's drop: counted there, not where the packet came from. */
+static __always_inline int police_ingress(struct __sk_buff *skb, const struct packet *p, const struct nic *nic, __u32 ifindex)
+{
+	if (!is_policed(p, nic))
+		return 0;
+	int error = police(skb, p, nic, ifindex, FLOW_IN);
+
+	if (!error)
+		return 0;
+	count_drop(ifindex, -error, skb->len);
+	return COUNTED;
+}
