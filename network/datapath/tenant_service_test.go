@@ -90,3 +90,31 @@ func TestATenantsBackendThatIsGoneIsNotUsedAgain(t *testing.T) {
 	c.a1.sends(again).isDropped(bpfDropReasonDROP_NO_ENDPOINT)
 	c.a1.sends(again).then().reaches(c.a2).is(netip.AddrPortFrom(c.a1.nic.Address, port).String(), "10.0.1.12:80")
 }
+
+func TestAChangeOfBackendsLeavesRunningConnectionsAlone(t *testing.T) {
+	c := newTenants(t)
+	for _, s := range []struct {
+		from *pod
+		set  func(backends ...string)
+		host string
+	}{
+		{c.web1, func(b ...string) { c.service(TCP, "198.19.0.10:80", 0, b...) }, "198.18.0.12:"},
+		{c.a1, func(b ...string) { c.serviceIn(7, TCP, "198.19.0.10:80", b...) }, "10.0.1.12:"},
+	} {
+		backend := func(port uint16, flags layers.TCP) layers.TCPPort {
+			_, packet := s.from.sends(s.from.tcp(port, "198.19.0.10:80", flags).frame()).then().parse()
+			return packet.Layer(layers.LayerTypeTCP).(*layers.TCP).DstPort
+		}
+		s.set(s.host+"1", s.host+"2", s.host+"3")
+		before := map[uint16]layers.TCPPort{}
+		for port := uint16(4000); port < 4060; port++ {
+			before[port] = backend(port, syn)
+		}
+		// One terminates, others come, in another order.
+		s.set(s.host+"5", s.host+"3", s.host+"4", s.host+"1", s.host+"6")
+		for port, had := range before {
+			require.Equal(t, had, backend(port, layers.TCP{ACK: true}), "port %d", port)
+			require.NotEqual(t, layers.TCPPort(2), backend(port+1000, syn), "new ones go to what is there")
+		}
+	}
+}
