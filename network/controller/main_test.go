@@ -46,7 +46,7 @@ func testScheme() *runtime.Scheme {
 
 // world is a test's view of the API server: a client without a cache, and controllers that the test starts and stops.
 type world struct {
-	t *testing.T
+	t testing.TB
 	client.Client
 	server *rest.Config
 	ctx    context.Context
@@ -54,11 +54,13 @@ type world struct {
 	// wrap, when set, stands between the controllers and the API server.
 	wrap func(client.Client) client.Client
 	stop func()
+	// stay leaves everything there when the test ends.
+	stay bool
 }
 
 // newWorld makes an empty world and starts the controllers. When the test ends everything is asked to go at once, and the
 // test fails if something stays.
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := idleWorld(t)
 	w.start()
@@ -69,7 +71,7 @@ func newWorld(t *testing.T) *world {
 }
 
 // idleWorld is a world without controllers yet.
-func idleWorld(t *testing.T) *world {
+func idleWorld(t testing.TB) *world {
 	t.Helper()
 	server := apiserver.Shared(t)
 	server.QPS = -1
@@ -126,6 +128,9 @@ func testConfig() Config {
 
 // clear asks everything to go at once and waits until it is gone.
 func (w *world) clear() {
+	if w.stay {
+		return
+	}
 	if w.stop == nil {
 		w.wrap = nil
 		w.start()
