@@ -157,6 +157,7 @@ soak: build ## Run the cloud for long under change and failure (SOAK=30m)
 .PHONY: bench
 bench: build ## Measure start time, idle cost and the datapath
 	@$(GO) test -run '^$$' -bench . -timeout 30m $(GOTESTFLAGS) ./network/datapath
+	@$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 30m $(GOTESTFLAGS) ./network/controller
 	@$(GO) test $(SYSTEM_TESTS) -timeout 60m -v $(GOTESTFLAGS) ./test/bench/...
 
 .PHONY: clean

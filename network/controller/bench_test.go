@@ -109,4 +109,3 @@ func (w *world) inUse(ns string, i int, subnet, home *netv1.Subnet) {
 		w.make(lease)
 	}
 }
-

@@ -87,10 +87,11 @@ func idleWorld(t testing.TB) *world {
 func (w *world) start() {
 	w.t.Helper()
 	mgr, err := ctrl.NewManager(w.server, ctrl.Options{
-		Scheme:     testScheme(),
-		Metrics:    metricsserver.Options{BindAddress: "0"},
-		Cache:      cache.Options{ByObject: CacheByObject()},
-		Controller: config.Controller{SkipNameValidation: ptr(true)},
+		Scheme:  testScheme(),
+		Metrics: metricsserver.Options{BindAddress: "0"},
+		Cache:   cache.Options{ByObject: CacheByObject()},
+		// controller-runtime 0.24's priority queue can hang when it is shut down, as cmd/mni-cloud says.
+		Controller: config.Controller{SkipNameValidation: ptr(true), UsePriorityQueue: ptr(false)},
 	})
 	require.NoError(w.t, err)
 	c := client.WithFieldOwner(mgr.GetClient(), netv1.FieldOwner)
