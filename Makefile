@@ -151,11 +151,13 @@ conformance: build ## Kubernetes' own Conformance tests of the network, on a clo
 
 .PHONY: soak
 soak: build ## Run the cloud for long under change and failure (SOAK=30m)
+	@CGO_ENABLED=1 MODEL_STEPS=$${MODEL_STEPS:-10000} $(GO) test -race -count=1 -timeout 0 -v $(GOTESTFLAGS) -run 'TestWhateverHappens' ./network/controller
 	@SOAK=$${SOAK:-30m} $(GO) test $(SYSTEM_TESTS) -timeout 0 -v $(GOTESTFLAGS) ./test/soak/...
 
 .PHONY: bench
 bench: build ## Measure start time, idle cost and the datapath
 	@$(GO) test -run '^$$' -bench . -timeout 30m $(GOTESTFLAGS) ./network/datapath
+	@$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 30m $(GOTESTFLAGS) ./network/controller
 	@$(GO) test $(SYSTEM_TESTS) -timeout 60m -v $(GOTESTFLAGS) ./test/bench/...
 
 .PHONY: clean

@@ -4,13 +4,18 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
@@ -27,40 +32,66 @@ type history struct {
 	pods       int
 	// published remembers each interface's address and MAC by its UID: they never change.
 	published map[string]string
+	// seen is who was last seen with each infrastructure address, and when.
+	seen map[string]sighting
 }
 
+type sighting struct {
+	holder string
+	at     time.Time
+}
+
+// MODEL_STEPS makes one long history instead (`make soak`: 10,000 steps), MODEL_SEED repeats one.
 func TestWhateverHappensNoAddressIsMissingStaleOrDouble(t *testing.T) {
-	for _, seed := range []uint64{1, 2} {
+	histories := map[uint64]int{1: 48, 2: 48}
+	if steps, err := strconv.Atoi(os.Getenv("MODEL_STEPS")); err == nil {
+		seed, err := strconv.ParseUint(os.Getenv("MODEL_SEED"), 10, 64)
+		if err != nil {
+			seed = uint64(time.Now().UnixNano())
+		}
+		histories = map[uint64]int{seed: steps}
+	}
+	for seed, steps := range histories {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
-			h := &history{world: idleWorld(t), random: rand.New(rand.NewPCG(seed, 0)), published: map[string]string{}}
+			h := &history{
+				world: idleWorld(t), random: rand.New(rand.NewPCG(seed, 0)), published: map[string]string{}, seen: map[string]sighting{},
+			}
 			h.namespaces = []string{h.namespace(), h.namespace()}
 			h.startWithCrash()
 			for _, vpc := range []string{"a", "b"} {
 				h.make(newVPC(vpc, h.namespaces[0]))
 				h.restoreSubnets(vpc)
 			}
-			for round := range 4 {
-				for range 12 {
+			const round = 12
+			for done := 0; done < steps; done += round {
+				for range round {
 					h.step()
 					h.check()
 				}
 				h.stop()
-				if round == 3 {
-					h.wrap = nil
-					h.start()
-				} else {
-					h.startWithCrash()
+				h.startWithCrash()
+				if done%(25*round) == 24*round {
+					h.settles() // now and then all must be well, or a fault early on would be buried
 				}
 			}
-			h.restoreSubnets("a")
-			h.restoreSubnets("b")
-			var wrong string
-			if !h.until(func() bool { wrong = h.unsettled(); return wrong == "" }) {
-				t.Fatalf("does not converge: %s\n%s", wrong, h.dump())
-			}
-			h.check()
+			h.settles()
 		})
 	}
+}
+
+// settles lets the controllers live and waits until all is well.
+func (h *history) settles() {
+	h.t.Helper()
+	h.stop()
+	h.wrap = nil
+	h.start()
+	h.restoreSubnets("a")
+	h.restoreSubnets("b")
+	var wrong string
+	if !h.until(func() bool { wrong = h.unsettled(); return wrong == "" }) {
+		h.t.Fatalf("does not converge: %s\n%s", wrong, h.dump())
+	}
+	h.check()
 }
 
 // startWithCrash starts controllers that die at a write soon to come: before or after it.
@@ -91,12 +122,26 @@ func (h *history) restoreSubnets(vpc string) {
 	}
 }
 
+// replica makes a Pod of a StatefulSet, unless it is there.
+func (h *history) replica(namespace, subnet string, number int) {
+	pod := replica(namespace, types.UID("set-"+namespace), fmt.Sprintf("web-%d", number), netv1.AnnotationSubnet, subnet)
+	if err := h.Create(h.ctx, pod); !apierrors.IsAlreadyExists(err) {
+		require.NoError(h.t, err)
+	}
+}
+
 func (h *history) one(of []string) string { return of[h.random.IntN(len(of))] }
 
 // step does one thing that a user, a kubelet or an accident may do.
 func (h *history) step() {
 	subnets := []string{"a-small", "a-small", "a-apart", "b-small", "a-overlap", "default"}
-	switch n := h.random.IntN(20); {
+	n := h.random.IntN(20)
+	if n < 9 && len(h.allPods()) >= 40 {
+		n = 9 // enough: one goes
+	}
+	switch {
+	case n < 1:
+		h.replica(h.one(h.namespaces), h.one(subnets), h.random.IntN(3))
 	case n < 9:
 		h.pods++
 		annotations := []string{netv1.AnnotationSubnet, h.one(subnets)}
@@ -124,6 +169,7 @@ func (h *history) step() {
 	case n < 18:
 		var list netv1.IPLeaseList
 		require.NoError(h.t, h.List(h.ctx, &list))
+		list.Items = slices.DeleteFunc(list.Items, func(l netv1.IPLease) bool { return l.Spec.ReleasedAt != nil }) // or no quarantine holds
 		if len(list.Items) > 0 {
 			h.remove(&list.Items[h.random.IntN(len(list.Items))])
 		}
@@ -168,6 +214,7 @@ func (h *history) check() {
 			}
 			holders[address] = nic.Name
 		}
+		h.quarantined(nic.Status.InfrastructureAddress, string(nic.UID))
 		now := nic.Status.MAC + " " + nic.Status.Address
 		if was, ok := h.published[string(nic.UID)]; ok {
 			require.Equal(h.t, was, now, "NetworkInterface %s changed", nic.Name)
@@ -191,6 +238,16 @@ func (h *history) check() {
 			}
 		}
 	}
+}
+
+// quarantined asserts that nobody has an infrastructure address soon after another had it.
+func (h *history) quarantined(address, holder string) {
+	h.t.Helper()
+	last, now := h.seen[address], sighting{holder, time.Now()}
+	if last.holder != "" && last.holder != holder && now.at.Sub(last.at) < h.config.Quarantine {
+		h.t.Fatalf("%s was seen with %s and, %s later, with %s\n%s", address, last.holder, now.at.Sub(last.at), holder, h.dump())
+	}
+	h.seen[address] = now
 }
 
 // unsettled is what is not yet as it should be once nothing happens any more.

@@ -11,7 +11,8 @@ import (
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 )
 
-// A controller that makes Pods again and again keeps one interface for all of them; in between it has none.
+// A controller that makes Pods again and again keeps one interface for all of them; in between it has none. Deleted then, it gives
+// its addresses back (https://github.com/kubeovn/kube-ovn/issues/5367).
 func TestARetainedInterfaceHasItsAddressBeforeThePodAndKeepsItWithoutOne(t *testing.T) {
 	w := newWorld(t)
 	namespace := w.namespace()

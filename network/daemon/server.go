@@ -137,7 +137,7 @@ func (s *server) do(ctx context.Context, request protocol.Request) (any, error) 
 	case protocol.Del:
 		return nil, s.attachments.Del(ctx, request.ContainerID, request.IfName)
 	case protocol.GC:
-		return nil, s.attachments.GC(ctx, request.ValidAttachments)
+		return nil, s.attachments.GC(ctx, request.Network, request.ValidAttachments)
 	case protocol.Status:
 		if err := s.ready(); err != nil {
 			return nil, protocol.Unavailable("the node's network is not ready", err)

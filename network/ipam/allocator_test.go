@@ -330,3 +330,26 @@ func TestALateReleaseDoesNotTouchTheAddressOfANewHolder(t *testing.T) {
 	require.Nil(t, now.Spec.ReleasedAt)
 	require.Equal(t, "second", now.Spec.Interface)
 }
+
+// https://github.com/kubeovn/kube-ovn/issues/4243
+func TestASubnetIsFullExactlyWhileItsLeasesSaySo(t *testing.T) {
+	c := store(t)
+	a := &Allocator{Client: c, Live: c}
+	capacity := int(Range{front.CIDR}.Capacity())
+	for round := range 3 {
+		for i := range capacity {
+			_, err := a.Ensure(t.Context(), front, holder(strconv.Itoa(round*100+i)), netip.Addr{}, netip.Addr{})
+			require.NoError(t, err)
+		}
+		var full *ExhaustedError
+		_, err := a.Ensure(t.Context(), front, holder("late"), netip.Addr{}, netip.Addr{})
+		require.ErrorAs(t, err, &full)
+		a = &Allocator{Client: c, Live: c} // a restart forgets nothing, as nothing is remembered
+		for i := range capacity {
+			for range 2 {
+				require.NoError(t, a.ReleaseAll(t.Context(), holder(strconv.Itoa(round*100+i))))
+			}
+		}
+		require.Empty(t, names(t, c))
+	}
+}

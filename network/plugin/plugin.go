@@ -80,6 +80,7 @@ func add(args *skel.CmdArgs) error {
 	}
 	req := request(protocol.Add, args)
 	req.PortMappings = conf.RuntimeConfig.PortMappings
+	req.Network = conf.Name
 	response, err := protocol.Call(conf.Socket, req, addTimeout)
 	if err != nil {
 		return protocol.TryAgain("cannot attach now", err)
@@ -134,7 +135,7 @@ func gc(args *skel.CmdArgs) error {
 	if conf.ValidAttachments == nil && !bytes.Contains(args.StdinData, []byte(`"cni.dev/valid-attachments"`)) {
 		return types.NewError(types.ErrInvalidNetworkConfig, `GC needs "cni.dev/valid-attachments" in the network configuration`, "")
 	}
-	req := protocol.Request{Command: protocol.GC, ValidAttachments: conf.ValidAttachments}
+	req := protocol.Request{Command: protocol.GC, Network: conf.Name, ValidAttachments: conf.ValidAttachments}
 	return refusal(protocol.Call(conf.Socket, req, otherTimeout))
 }
 

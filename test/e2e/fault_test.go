@@ -4,25 +4,18 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/mnicloud/mnicloud/distro/cgroup"
 	"github.com/mnicloud/mnicloud/distro/cloud"
 	machine "github.com/mnicloud/mnicloud/distro/instance"
-	"github.com/mnicloud/mnicloud/distro/node"
-	"github.com/mnicloud/mnicloud/distro/spawn"
 	"github.com/mnicloud/mnicloud/distro/supervisor"
-	"github.com/mnicloud/mnicloud/distro/underlay"
 	ctrv1 "github.com/mnicloud/mnicloud/services/ctr/api/v1alpha1"
 	"github.com/mnicloud/mnicloud/test/consistent"
+	"github.com/mnicloud/mnicloud/test/fault"
 )
 
 // thisInstance is the tests' cloud as the machine knows it.
@@ -89,87 +82,13 @@ func TestTrafficDoesNotNoticeThatAPartIsKilled(t *testing.T) {
 	isConsistent(t)
 }
 
-// setPort sets a node's port of the underlay bridge up or down: a cable that is plugged in or pulled.
-func setPort(t *testing.T, n machine.Node, up bool) {
-	t.Helper()
-	err := spawn.Run(spawn.Place{Netns: underlay.NetnsPath(n.Instance.SwitchNetns())}, func() error {
-		port, err := netlink.LinkByName(n.Name())
-		if err != nil {
-			return err
-		}
-		if up {
-			return netlink.LinkSetUp(port)
-		}
-		return netlink.LinkSetDown(port)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// crash ends everything on a node at once and takes away what a reboot takes away: processes, links of Pods, their namespaces.
-func crash(t *testing.T, n machine.Node) {
-	t.Helper()
-	tree, err := cgroup.Detect()
-	if err != nil {
-		t.Fatal(err)
-	}
-	pids, err := tree.Processes(n.PodCgroup())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, pid := range append(processesIn(t, underlay.NetnsPath(n.Netns())), pids...) {
-		_ = unix.Kill(pid, unix.SIGKILL)
-	}
-	err = node.Run(n, func() error {
-		links, err := netlink.LinkList()
-		for _, l := range links {
-			if strings.HasPrefix(l.Attrs().Alias, "mni-netd attachment ") {
-				err = errors.Join(err, netlink.LinkDel(l))
-			}
-		}
-		pins, globErr := filepath.Glob("/run/netns/cni-*")
-		for _, pin := range pins {
-			_ = unix.Unmount(pin, unix.MNT_DETACH)
-			err = errors.Join(err, os.Remove(pin))
-		}
-		return errors.Join(err, globErr)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// processesIn are those in the network namespace that is pinned on the file.
-func processesIn(t *testing.T, pin string) []int {
-	t.Helper()
-	var want unix.Stat_t
-	if err := unix.Stat(pin, &want); err != nil {
-		t.Fatal(err)
-	}
-	links, err := filepath.Glob("/proc/[0-9]*/ns/net")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var pids []int
-	for _, link := range links {
-		var stat unix.Stat_t
-		var pid int
-		if unix.Stat(link, &stat) != nil || stat.Ino != want.Ino {
-			continue
-		}
-		if _, err := fmt.Sscanf(link, "/proc/%d/", &pid); err == nil {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
-}
-
 // https://github.com/kubeovn/kube-ovn/issues/6092
 func TestANodeThatCrashedRunsItsContainersAgainAndTheyCanBeDeleted(t *testing.T) {
 	w := newWitness(t, "crash")
 	address := w.server.Status.Address
-	crash(t, thisInstance(t).Nodes(2)[1])
+	if err := fault.Crash(thisInstance(t).Nodes(2)[1]); err != nil {
+		t.Fatal(err)
+	}
 	mustParts(t)
 	ready(t, w.server, w.shell)
 	w.works(t)

@@ -13,8 +13,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	machine "github.com/mnicloud/mnicloud/distro/instance"
 	"github.com/mnicloud/mnicloud/kit/status"
 	ctrv1 "github.com/mnicloud/mnicloud/services/ctr/api/v1alpha1"
+	"github.com/mnicloud/mnicloud/test/fault"
 )
 
 // moveWithin is how long a lost node's Containers may take until they run elsewhere.
@@ -92,8 +94,8 @@ func TestALostNodesContainersRunElsewhereAndItCannotSendAsTheyWhenItComesBack(t 
 
 	lost := thisInstance(t).Nodes(2)[1]
 	cut := time.Now()
-	setPort(t, lost, false)
-	t.Cleanup(func() { setPort(t, lost, true) })
+	plug(t, lost, false)
+	t.Cleanup(func() { plug(t, lost, true) })
 	runsOn(t, server, nodes[0])
 	took := time.Since(cut)
 	t.Logf("runs elsewhere %.1f s after the node was cut off", took.Seconds())
@@ -119,7 +121,7 @@ func TestALostNodesContainersRunElsewhereAndItCannotSendAsTheyWhenItComesBack(t 
 			}
 		}
 	}()
-	setPort(t, lost, true)
+	plug(t, lost, true)
 	back := time.Now()
 	heard := peer.receives(t, "from the grave", 15*time.Second)
 	close(stop)
@@ -131,6 +133,14 @@ func TestALostNodesContainersRunElsewhereAndItCannotSendAsTheyWhenItComesBack(t 
 	t.Logf("the node is Ready %.1f s after it is back", time.Since(back).Seconds())
 	eventually(t, "it answers still", func(ctx context.Context) error { return checkIdentity(ctx, sh, server) })
 	isConsistent(t)
+}
+
+// plug plugs a node's cable in, or pulls it.
+func plug(t *testing.T, n machine.Node, in bool) {
+	t.Helper()
+	if err := fault.Plug(n, in); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // macOf is the MAC address of a Container's interface.

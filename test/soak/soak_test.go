@@ -4,25 +4,36 @@ package soak
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	machine "github.com/mnicloud/mnicloud/distro/cloud"
+	"github.com/mnicloud/mnicloud/distro/instance"
+	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 	"github.com/mnicloud/mnicloud/test/cloud"
+	"github.com/mnicloud/mnicloud/test/consistent"
+	"github.com/mnicloud/mnicloud/test/fault"
 )
 
 const (
 	// most is how many tenants there are at most.
 	most = 4
+	// nodes is how many nodes the cloud has.
+	nodes = 2
 	// patience is how long the cloud may take to be well again after a failure.
 	patience = 3 * time.Minute
 )
@@ -32,6 +43,7 @@ type soak struct {
 	cloud   cloud.Cloud
 	random  *rand.Rand
 	tenants map[string]cloud.Tenant
+	deleted []string // their names
 	made    int
 }
 
@@ -55,11 +67,12 @@ func TestTheCloudStaysWellUnderChangeAndFailure(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	_, err = s.cloud.Mni(t.Context(), "up", "--nodes", "2")
+	_, err = s.cloud.Mni(t.Context(), "up", "--nodes", strconv.Itoa(nodes))
 	require.NoError(t, err)
 
 	steps := map[string]func(context.Context) (string, error){
 		"make a tenant": s.makeTenant, "delete a tenant": s.deleteTenant, "lose a Pod": s.losePod, "kill a part": s.killPart, "down and up": s.restart,
+		"cut a node off": s.cutOff, "crash a node": s.crash,
 	}
 	names := slices.Sorted(maps.Keys(steps))
 	for start, n := time.Now(), 1; time.Since(start) < length; n++ {
@@ -85,18 +98,68 @@ func (s *soak) well(ctx context.Context) error {
 			return err
 		}
 	}
-	return cloud.Eventually(ctx, patience, "nothing is left of deleted tenants", func(ctx context.Context) error {
-		out, err := s.cloud.Mni(ctx, "get", "networkinterfaces.net.mnicloud.jp", "-o", "jsonpath={range .items[*]}{.spec.namespace}{\"\\n\"}{end}")
-		if err != nil {
+	// The clients' certificates and the instance are what they are after the last start.
+	kube, inst, err := s.connect()
+	if err != nil {
+		return err
+	}
+	return cloud.Eventually(ctx, patience, "nothing is left of deleted tenants, and everything fits together", func(ctx context.Context) error {
+		if err := consistent.Error(consistent.Gone(ctx, kube, s.deleted...)); err != nil {
 			return err
 		}
-		for _, namespace := range strings.Fields(out) {
-			if _, there := s.tenants[namespace]; !there && strings.HasPrefix(namespace, "soak-") {
-				return fmt.Errorf("an interface of namespace %s", namespace)
-			}
-		}
-		return nil
+		return consistent.Cloud(ctx, kube, inst, nodes)
 	})
+}
+
+// connect makes a client with every right, and finds the instance on the machine.
+func (s *soak) connect() (client.Client, instance.Instance, error) {
+	inst, ok, err := machine.Registry().Find(s.cloud.Instance)
+	if err != nil || !ok {
+		return nil, inst, fmt.Errorf("instance %s: found %t: %w", s.cloud.Instance, ok, err)
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", inst.AdminKubeconfig())
+	if err != nil {
+		return nil, inst, err
+	}
+	config.QPS = -1
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), netv1.AddToScheme(scheme)); err != nil {
+		return nil, inst, err
+	}
+	kube, err := client.New(config, client.Options{Scheme: scheme})
+	return kube, inst, err
+}
+
+// aNode is one of the nodes.
+func (s *soak) aNode() (instance.Node, error) {
+	_, inst, err := s.connect()
+	return instance.Node{Instance: inst, Index: 1 + s.random.IntN(nodes)}, err
+}
+
+// cutOff pulls a node's cable for at most a minute.
+func (s *soak) cutOff(ctx context.Context) (string, error) {
+	n, err := s.aNode()
+	if err != nil {
+		return "", err
+	}
+	length := time.Duration(1+s.random.IntN(60)) * time.Second
+	what := fmt.Sprintf("%s for %s", n.Name(), length)
+	if err := fault.Plug(n, false); err != nil {
+		return what, err
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(length):
+	}
+	return what, fault.Plug(n, true)
+}
+
+func (s *soak) crash(context.Context) (string, error) {
+	n, err := s.aNode()
+	if err != nil {
+		return "", err
+	}
+	return n.Name(), fault.Crash(n)
 }
 
 func (s *soak) makeTenant(ctx context.Context) (string, error) {
@@ -125,6 +188,7 @@ func (s *soak) deleteTenant(ctx context.Context) (string, error) {
 	}
 	tenant := s.tenants[name]
 	delete(s.tenants, name)
+	s.deleted = append(s.deleted, name)
 	return name, tenant.Delete(ctx)
 }
 
@@ -161,7 +225,7 @@ func (s *soak) restart(ctx context.Context) (string, error) {
 	if _, err := s.cloud.Mni(ctx, "down"); err != nil {
 		return "down", err
 	}
-	_, err := s.cloud.Mni(ctx, "up", "--nodes", "2")
+	_, err := s.cloud.Mni(ctx, "up", "--nodes", strconv.Itoa(nodes))
 	return "up", err
 }
 

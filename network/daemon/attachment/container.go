@@ -114,8 +114,47 @@ func checkContainer(r Record) error {
 		if len(routes) == 0 {
 			return fmt.Errorf("%s lacks the default route via %s", r.IfName, r.Interface.Gateway)
 		}
-		return nil
+		if err := checkNeighbour(attrs.Index, r.Interface); err != nil {
+			return err
+		}
+		return checkLoopback(r.Interface)
 	})
+}
+
+// checkNeighbour looks for the gateway, without which no packet leaves.
+func checkNeighbour(index int, i Interface) error {
+	neighbours, err := netlink.NeighList(index, netlink.FAMILY_V4)
+	if err != nil {
+		return err
+	}
+	for _, n := range neighbours {
+		if n.IP.String() == i.Gateway.String() && n.HardwareAddr.String() == i.GatewayMAC && n.State&netlink.NUD_PERMANENT != 0 {
+			return nil
+		}
+	}
+	return fmt.Errorf("the gateway %s is not a permanent neighbour at %s", i.Gateway, i.GatewayMAC)
+}
+
+// checkLoopback looks for the infrastructure address.
+func checkLoopback(i Interface) error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	if lo.Attrs().Flags&net.FlagUp == 0 {
+		return errors.New("lo is down")
+	}
+	if i.Infrastructure == i.Prefix.Addr() {
+		return nil
+	}
+	addresses, err := netlink.AddrList(lo, netlink.FAMILY_V4)
+	if err != nil {
+		return err
+	}
+	if !hasAddress(addresses, netip.PrefixFrom(i.Infrastructure, i.Infrastructure.BitLen())) {
+		return fmt.Errorf("lo lacks the infrastructure address %s", i.Infrastructure)
+	}
+	return nil
 }
 
 func hasAddress(addresses []netlink.Addr, want netip.Prefix) bool {

@@ -75,7 +75,7 @@ type fixture struct {
 func newFixture(t *testing.T) *fixture {
 	f := &fixture{dir: t.TempDir(), source: fakeSource{"web": tenantInterface("web", 5)}}
 	f.open(t)
-	t.Cleanup(func() { require.NoError(t, f.GC(context.Background(), nil)) })
+	t.Cleanup(func() { require.NoError(t, f.GC(context.Background(), "", nil)) })
 	return f
 }
 

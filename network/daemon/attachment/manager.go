@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -78,7 +79,7 @@ func (m *Manager) Add(ctx context.Context, req protocol.Request) (Record, error)
 		return Record{}, err
 	}
 	record, err := m.Store.reserve(Record{
-		ContainerID: req.ContainerID, IfName: req.IfName, Netns: req.Netns, Interface: nic, Ports: req.PortMappings,
+		ContainerID: req.ContainerID, IfName: req.IfName, Network: req.Network, Netns: req.Netns, Interface: nic, Ports: req.PortMappings,
 	})
 	if err != nil {
 		return Record{}, err
@@ -111,6 +112,9 @@ func (m *Manager) reattach(ctx context.Context, r Record) error {
 	link, err := netlink.LinkByName(r.HostLink)
 	if err != nil {
 		return err
+	}
+	if link.Attrs().Flags&net.FlagUp == 0 {
+		return fmt.Errorf("%s, the host's end of the link, is down", r.HostLink)
 	}
 	if err := checkContainer(r); err != nil {
 		return err
@@ -146,7 +150,8 @@ func (m *Manager) detach(ctx context.Context, r Record) error {
 	return m.Store.remove(r.Key())
 }
 
-// Check verifies an attachment (CNI CHECK): its record, links, addresses and routes.
+// Check verifies an attachment (CNI CHECK): its record, the result that the runtime was given, links, addresses, routes and the
+// gateway's neighbour entry. Maps and programs it puts right.
 func (m *Manager) Check(ctx context.Context, req protocol.Request) error {
 	key := protocol.Key(req.ContainerID, req.IfName)
 	unlock, err := m.locks.lock(ctx, key)
@@ -161,18 +166,22 @@ func (m *Manager) Check(ctx context.Context, req protocol.Request) error {
 	if record.Netns != req.Netns {
 		return fmt.Errorf("container %s is attached in %s, not in %s", req.ContainerID, record.Netns, req.Netns)
 	}
+	if err := checkPrevious(record, req.PrevResult); err != nil {
+		return err
+	}
 	return m.reattach(ctx, record)
 }
 
-// GC detaches every container the runtime does not know (CNI GC).
-func (m *Manager) GC(ctx context.Context, valid []cnitypes.GCAttachment) error {
+// GC detaches every container of the network that the runtime does not know (CNI GC). Attachments of other networks are not
+// in its list.
+func (m *Manager) GC(ctx context.Context, network string, valid []cnitypes.GCAttachment) error {
 	known := map[string]bool{}
 	for _, a := range valid {
 		known[protocol.Key(a.ContainerID, a.IfName)] = true
 	}
 	var errs []error
 	for _, r := range m.Store.List() {
-		if !known[r.Key()] {
+		if !known[r.Key()] && (r.Network == network || r.Network == "") {
 			m.Log.Info("detach: the runtime does not know the container", "container", r.ContainerID, "pod", r.Interface.Pod)
 			errs = append(errs, m.Del(ctx, r.ContainerID, r.IfName))
 		}

@@ -157,7 +157,7 @@ func TestGCDetachesWhatTheRuntimeDoesNotKnow(t *testing.T) {
 	require.NoError(t, err)
 	_, err = f.Add(t.Context(), addRequest("lost", isolate.Netns(t), "db"))
 	require.NoError(t, err)
-	require.NoError(t, f.GC(t.Context(), []cnitypes.GCAttachment{{ContainerID: "kept", IfName: "eth0"}}))
+	require.NoError(t, f.GC(t.Context(), "mni", []cnitypes.GCAttachment{{ContainerID: "kept", IfName: "eth0"}}))
 	require.Equal(t, []string{kept.HostLink}, ourLinks(t))
 }
 

@@ -65,6 +65,8 @@ type Record struct {
 	// ContainerID and IfName are the attachment's identity (CNI specification).
 	ContainerID string `json:"containerID"`
 	IfName      string `json:"ifName"`
+	// Network is the name of the network configuration list it was attached by; empty when an older plugin did not tell.
+	Network string `json:"network,omitempty"`
 	// Netns is the path of the container's network namespace.
 	Netns string `json:"netns"`
 	// HostLink is the name of the host's end of the veth pair.

@@ -1,6 +1,8 @@
 package attachment
 
 import (
+	"encoding/json"
+	"fmt"
 	"net/netip"
 
 	cnitypes "github.com/containernetworking/cni/pkg/types"
@@ -24,4 +26,40 @@ func Result(r Record, mtu int) *types100.Result {
 		IPs:    []*types100.IPConfig{{Interface: &container, Address: *ipNet(address)}},
 		Routes: []*cnitypes.Route{{Dst: *defaultRoute(0, nic).Dst, GW: nic.Gateway.AsSlice()}},
 	}
+}
+
+// previous is what a CHECK is about of the ADD's result: the same in every version of the specification.
+type previous struct {
+	Interfaces []struct {
+		Name    string `json:"name"`
+		MAC     string `json:"mac"`
+		Sandbox string `json:"sandbox"`
+	} `json:"interfaces"`
+	IPs []struct {
+		Address netip.Prefix `json:"address"`
+	} `json:"ips"`
+}
+
+// checkPrevious says how the result that the runtime remembers differs from the attachment; one that it does not have is no
+// difference.
+func checkPrevious(r Record, result json.RawMessage) error {
+	if len(result) == 0 || string(result) == "null" {
+		return nil
+	}
+	var prev previous
+	if err := json.Unmarshal(result, &prev); err != nil {
+		return fmt.Errorf("prevResult: %w", err)
+	}
+	want := Result(r, 0)
+	for _, ip := range prev.IPs {
+		if ip.Address.String() != want.IPs[0].Address.String() {
+			return fmt.Errorf("prevResult has the address %s, the container %s", ip.Address, &want.IPs[0].Address)
+		}
+	}
+	for _, i := range prev.Interfaces {
+		if i.Sandbox != "" && i.Name == r.IfName && i.MAC != "" && i.MAC != r.Interface.MAC {
+			return fmt.Errorf("prevResult has the MAC address %s, the container %s", i.MAC, r.Interface.MAC)
+		}
+	}
+	return nil
 }

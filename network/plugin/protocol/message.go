@@ -29,6 +29,8 @@ type Request struct {
 	Version int `json:"version"`
 	// Command says which of the following fields matter.
 	Command Command `json:"command"`
+	// Network is the name of the network configuration list (ADD, GC): one daemon may serve several. Empty from older plugins.
+	Network string `json:"network,omitempty"`
 	// ContainerID and IfName together are the identity of an attachment (ADD, CHECK, DEL).
 	ContainerID string `json:"containerID,omitempty"`
 	IfName      string `json:"ifName,omitempty"`
@@ -40,7 +42,7 @@ type Request struct {
 	PortMappings []PortMapping `json:"portMappings,omitempty"`
 	// PrevResult is the result of the ADD that a CHECK is about.
 	PrevResult json.RawMessage `json:"prevResult,omitempty"`
-	// ValidAttachments are those the runtime still knows (GC).
+	// ValidAttachments are those of the network that the runtime still knows (GC).
 	ValidAttachments []types.GCAttachment `json:"validAttachments,omitempty"`
 }
 
