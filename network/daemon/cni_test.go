@@ -74,7 +74,7 @@ func TestAddSaysWhatItWaitsForAndGoesOnWhenItIsThere(t *testing.T) {
 	require.Eventually(t, func() bool { _, err := web.add(); return err == nil }, patience, moment)
 
 	unknown := *web
-	unknown.name, unknown.id = "unknown", "sandbox-unknown"
+	unknown.name, unknown.id, unknown.uid = "unknown", "sandbox-unknown", "uid-unknown"
 	_, err = unknown.add()
 	require.ErrorContains(t, err, "no NetworkInterface is held by the Pod")
 }

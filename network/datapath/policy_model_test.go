@@ -156,11 +156,11 @@ type judgedFlow struct {
 }
 
 type modelPacket struct {
-	protocol                     Protocol
-	source, destination          netip.Addr
-	sourcePort, destinationPort  uint16
-	flags                        layers.TCP
-	kind, identifier, otherProto uint16
+	protocol                    Protocol
+	source, destination         netip.Addr
+	sourcePort, destinationPort uint16
+	flags                       layers.TCP
+	kind, identifier            uint16
 }
 
 func may(p *Policy, peer netip.Addr, protocol Protocol, match uint16) bool {

@@ -75,8 +75,11 @@ func TestSecurityGroupsBecomePolicies(t *testing.T) {
 			[]netv1.SecurityGroup{group("db", "shop", nil, nil), group("web", "shop", rules{fromGroup("db")}, nil)},
 			Policies{Ingress: rulesOf(datapath.Rule{Peers: peers("10.0.1.7/32", "10.0.2.6/32")})},
 		},
-		"itself": {[]string{"web"}, []netv1.SecurityGroup{group("web", "shop", rules{fromGroup("web")}, nil)},
-			Policies{Ingress: rulesOf(datapath.Rule{Peers: peers("10.0.1.5/32")})}},
+		"itself": {
+			[]string{"web"},
+			[]netv1.SecurityGroup{group("web", "shop", rules{fromGroup("web")}, nil)},
+			Policies{Ingress: rulesOf(datapath.Rule{Peers: peers("10.0.1.5/32")})},
+		},
 		"an unknown or foreign peer allows nothing": {
 			[]string{"web"},
 			[]netv1.SecurityGroup{group("db", "strangers", nil, nil), group("web", "shop", rules{fromGroup("db"), fromGroup("lost")}, rules{fromGroup("lost")})},
