@@ -93,6 +93,22 @@ func TestTablesKeepWhatIsSetAcrossARestart(t *testing.T) {
 	require.Equal(t, map[ForwarderKey]Forwarder{{addr("192.0.2.3"), 7}: {}}, forwarders)
 }
 
+func TestAnOpenedDatapathSeesWhatAnotherProcessWrote(t *testing.T) {
+	pins := bpffs(t)
+	_, err := Open(pins)
+	require.ErrorContains(t, err, "open map")
+	d := mustLoad(t, testConfig(pins))
+	require.NoError(t, d.Members.Set(addr("192.0.2.3"), Member{}))
+	opened, err := Open(pins)
+	require.NoError(t, err)
+	members, err := opened.Members.List()
+	require.NoError(t, err)
+	require.Equal(t, map[netip.Addr]Member{addr("192.0.2.3"): {}}, members)
+	require.NoError(t, opened.Close())
+	_, _, err = d.Members.Get(addr("192.0.2.3"))
+	require.NoError(t, err, "the other process' are still open")
+}
+
 func TestSyncWritesOnlyWhatDiffers(t *testing.T) {
 	d := mustLoad(t, testConfig(bpffs(t)))
 	key := func(last byte) EndpointKey { return EndpointKey{1, netip.AddrFrom4([4]byte{198, 18, 0, last})} }

@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mnicloud/mnicloud/distro/instance"
@@ -124,7 +125,11 @@ func input(ctx context.Context, from client.Reader, n instance.Node) (desired.In
 	var nics netv1.NetworkInterfaceList
 	var services corev1.ServiceList
 	var slices discoveryv1.EndpointSliceList
-	for _, list := range []client.ObjectList{&nodes, &subnets, &nics, &services, &slices} {
+	var groups netv1.SecurityGroupList
+	var policies networkingv1.NetworkPolicyList
+	var pods corev1.PodList
+	var namespaces corev1.NamespaceList
+	for _, list := range []client.ObjectList{&nodes, &subnets, &nics, &services, &slices, &groups, &policies, &pods, &namespaces} {
 		if err := from.List(ctx, list); err != nil {
 			return desired.Input{}, err
 		}
@@ -132,6 +137,7 @@ func input(ctx context.Context, from client.Reader, n instance.Node) (desired.In
 	in := desired.Input{
 		Node: n.Name(), Address: n.Address(), Nodes: nodes.Items, Subnets: subnets.Items, Interfaces: nics.Items,
 		Services: services.Items, Slices: slices.Items,
+		SecurityGroups: groups.Items, NetworkPolicies: policies.Items, Pods: pods.Items, Namespaces: namespaces.Items,
 	}
 	in.ExtraHosts = append(in.ExtraHosts, n.Instance.Addresses().Machine)
 	return in, nil
@@ -150,7 +156,14 @@ func compareMaps(n instance.Node, want desired.State) ([]string, error) {
 		compare(&wrong, n.Name()+": routes", want.Routes, d.Routes.List),
 		compare(&wrong, n.Name()+": endpoints", want.Endpoints, d.Endpoints.List),
 		compare(&wrong, n.Name()+": forwarders", want.Forwarders, d.Forwarders.List),
-		compare(&wrong, n.Name()+": nics", want.NICs, d.NICs.List),
+		compare(&wrong, n.Name()+": nics", want.NICs, func() (map[uint32]datapath.NIC, error) {
+			nics, err := d.NICs.List()
+			for key, nic := range nics {
+				nic.IngressPolicy, nic.EgressPolicy = 0, 0 // numbers that the daemon gives as it writes
+				nics[key] = nic
+			}
+			return nics, err
+		}),
 	)
 	return wrong, err
 }
