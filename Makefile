@@ -40,7 +40,7 @@ STEP = hack/step
 
 .PHONY: help
 help: ## Show this list
-	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: up
 up: install build ## Install what is missing, build, start a two-node cloud, run the quick start
@@ -67,7 +67,7 @@ go-check:
 # The embedded Kubernetes takes half an hour of CPU from nothing, so it is built only when its sources (or the Go version)
 # differ from what the binaries were built from.
 .PHONY: kube
-kube: KUBE_SUM = $(shell { $(GO) version; cd distro/kube && find . -name '*.go' -o -name go.mod -o -name go.sum | LC_ALL=C sort | xargs sha256sum; } | sha256sum | cut -c1-16)
+kube: KUBE_SUM = $(shell { $(GO) version; cd distro/kube && find cmd go.mod go.sum -type f | LC_ALL=C sort | xargs sha256sum; } | sha256sum | cut -c1-16)
 kube:
 	@mkdir -p bin
 	@sum=$$(cat "$$(readlink -f bin/mni-kube).sum" 2>/dev/null || true); \

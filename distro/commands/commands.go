@@ -94,20 +94,23 @@ func printSummary(out io.Writer, name string, s cloud.Summary, took time.Duratio
 	} else {
 		fmt.Fprintf(out, "Cloud %q is ready: %d nodes, in %.1f s.\n", name, s.Nodes, took.Seconds())
 	}
-	flag := cloud.Flag(name)
+	flag, found := cloud.Flag(name), "   (mni uses it by default)"
+	if flag != "" {
+		found = ""
+	}
 	for _, warning := range s.Warnings {
 		fmt.Fprintf(out, "\nWarning: %s.\n", warning)
 	}
 	fmt.Fprintf(out, `
   API server   %s
-  kubeconfig   %s   (mni uses it by default)
+  kubeconfig   %s%s
 
 Try:
-  mni status%[3]s
-  mni apply%[3]s -f examples/quickstart
-  mni get%[3]s containers -A
-  mni down%[3]s
-`, s.APIServer, s.Kubeconfig, flag)
+  mni status%[4]s
+  mni apply%[4]s -f examples/quickstart
+  mni get%[4]s containers -A
+  mni down%[4]s
+`, s.APIServer, s.Kubeconfig, found, flag)
 }
 
 func downCommand() *cobra.Command {

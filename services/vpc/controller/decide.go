@@ -58,7 +58,7 @@ func checkSubnet(subnet *vpcv1.Subnet, vpc *vpcv1.Vpc) refusal {
 		return refuse(conditions.Failed(reasonCIDRInvalid, fmt.Sprintf("spec.cidr %q is not an address range; make a new Subnet with one such as 10.0.1.0/24", subnet.Spec.CIDR)))
 	}
 	whole, err := netip.ParsePrefix(vpc.Spec.CIDR)
-	if err == nil && (cidr.Bits() < whole.Bits() || !whole.Contains(cidr.Addr())) {
+	if err == nil && !within(cidr, whole) {
 		return refuse(conditions.Failed(reasonCIDROutsideVPC, fmt.Sprintf(
 			"spec.cidr %s is not a part of %s, the range of Vpc %q; make a new Subnet with a part of it", cidr, whole, name)))
 	}
@@ -76,9 +76,14 @@ func checkSubnet(subnet *vpcv1.Subnet, vpc *vpcv1.Vpc) refusal {
 }
 
 // checkOverlap decides whether a Subnet's range is free in its Vpc. others are the Subnets of the namespace; the Subnet
-// itself may be among them. Who was accepted before wins, then who is older.
-func checkOverlap(subnet *vpcv1.Subnet, others []vpcv1.Subnet) refusal {
+// itself may be among them. Who was accepted before wins, then who is older. One that is no part of the Vpc can never be
+// accepted and has no claim.
+func checkOverlap(subnet *vpcv1.Subnet, vpc *vpcv1.Vpc, others []vpcv1.Subnet) refusal {
 	cidr, err := netip.ParsePrefix(subnet.Spec.CIDR)
+	if err != nil {
+		return nil
+	}
+	whole, err := netip.ParsePrefix(vpc.Spec.CIDR)
 	if err != nil {
 		return nil
 	}
@@ -87,7 +92,11 @@ func checkOverlap(subnet *vpcv1.Subnet, others []vpcv1.Subnet) refusal {
 		if other.UID == subnet.UID || other.Spec.VPC != subnet.Spec.VPC || !precedes(other, subnet) {
 			continue
 		}
-		if taken, err := netip.ParsePrefix(other.Spec.CIDR); err == nil && taken.Overlaps(cidr) {
+		taken, err := netip.ParsePrefix(other.Spec.CIDR)
+		if err != nil || !accepted(other) && !within(taken, whole) {
+			continue
+		}
+		if taken.Overlaps(cidr) {
 			return refuse(conditions.Failed(reasonCIDROverlap, fmt.Sprintf(
 				"spec.cidr %s overlaps %s of Subnet %q; make a new Subnet with a range that no other Subnet of Vpc %q has, or delete that one",
 				cidr, taken, other.Name, subnet.Spec.VPC)))
@@ -95,6 +104,9 @@ func checkOverlap(subnet *vpcv1.Subnet, others []vpcv1.Subnet) refusal {
 	}
 	return nil
 }
+
+// within tells whether cidr is a part of whole.
+func within(cidr, whole netip.Prefix) bool { return whole.Bits() <= cidr.Bits() && whole.Contains(cidr.Addr()) }
 
 // precedes tells whether a has the better right to a range than b. One that has begun to go still has it.
 func precedes(a, b *vpcv1.Subnet) bool {

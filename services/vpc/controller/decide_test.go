@@ -99,6 +99,7 @@ func TestWhoHadARangeFirstKeepsIt(t *testing.T) {
 		{"older", aSubnet("a", "10.0.1.0/24", 1, false), false},
 		{"older, a part", aSubnet("a", "10.0.1.128/25", 1, false), false},
 		{"older, the whole", aSubnet("a", "10.0.0.0/16", 1, false), false},
+		{"older, larger than the Vpc, so never accepted", aSubnet("a", "10.0.0.0/15", 1, false), true},
 		{"older, beside", aSubnet("a", "10.0.2.0/24", 1, true), true},
 		{"older, of another Vpc", elsewhere, true},
 		{"younger", aSubnet("a", "10.0.1.0/24", 3, false), true},
@@ -110,7 +111,7 @@ func TestWhoHadARangeFirstKeepsIt(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			subnet := aSubnet("m", "10.0.1.0/24", 2, false)
-			no := checkOverlap(subnet, []vpcv1.Subnet{*subnet, *tc.other})
+			no := checkOverlap(subnet, aVPC("10.0.0.0/16", conditions.Ready("Ready", "")), []vpcv1.Subnet{*subnet, *tc.other})
 			if tc.wins {
 				require.Nil(t, no)
 				return

@@ -96,7 +96,7 @@ func (r *subnetReconciler) accept(ctx context.Context, subnet *vpcv1.Subnet) (re
 	if err := r.live.List(ctx, &others, client.InNamespace(subnet.Namespace)); err != nil {
 		return nil, fmt.Errorf("list the Subnets of Vpc %s/%s: %w", subnet.Namespace, subnet.Spec.VPC, err)
 	}
-	if no := checkOverlap(subnet, others.Items); no != nil {
+	if no := checkOverlap(subnet, vpc, others.Items); no != nil {
 		return no, nil
 	}
 	if err := finalizer.Ensure(ctx, r.client, subnet, vpcv1.Finalizer); err != nil {
