@@ -106,7 +106,9 @@ func checkOverlap(subnet *vpcv1.Subnet, vpc *vpcv1.Vpc, others []vpcv1.Subnet) r
 }
 
 // within tells whether cidr is a part of whole.
-func within(cidr, whole netip.Prefix) bool { return whole.Bits() <= cidr.Bits() && whole.Contains(cidr.Addr()) }
+func within(cidr, whole netip.Prefix) bool {
+	return whole.Bits() <= cidr.Bits() && whole.Contains(cidr.Addr())
+}
 
 // precedes tells whether a has the better right to a range than b. One that has begun to go still has it.
 func precedes(a, b *vpcv1.Subnet) bool {
