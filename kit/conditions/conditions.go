@@ -6,6 +6,8 @@
 package conditions
 
 import (
+	"strings"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -39,6 +41,12 @@ func Waiting(reason, message string) Result { return Result{waiting, reason, mes
 
 // Progressing says that the object is being made, changed or deleted.
 func Progressing(reason, message string) Result { return Result{progressing, reason, message} }
+
+// Held says of an object that is being deleted that only the finalizers of others, which the message names, still hold it.
+func Held(finalizers []string) Result {
+	return Waiting("FinalizersRemain", "metadata.finalizers: what put "+strings.Join(finalizers, ", ")+
+		" there has to take it away; everything else is deleted")
+}
 
 // Failed says that only a change by someone, which the message names, can help.
 func Failed(reason, message string) Result { return Result{failed, reason, message} }

@@ -5,12 +5,19 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	ctrv1 "github.com/mnicloud/mnicloud/services/ctr/api/v1alpha1"
 )
+
+func cpu(cores string) *ctrv1.Amounts { return &ctrv1.Amounts{CPU: ptr.To(resource.MustParse(cores))} }
+
+func memory(bytes string) *ctrv1.Amounts {
+	return &ctrv1.Amounts{Memory: ptr.To(resource.MustParse(bytes))}
+}
 
 func TestTheAPIServerRefusesContainersThatCannotBe(t *testing.T) {
 	w := newTenant(t)
@@ -40,7 +47,19 @@ func TestTheAPIServerRefusesContainersThatCannotBe(t *testing.T) {
 			c.Spec.Probes = &ctrv1.Probes{Liveness: &ctrv1.Probe{HTTPGet: &ctrv1.HTTPGet{Port: 80}, TCPConnect: &ctrv1.TCPConnect{Port: 80}}}
 		}, "set exactly one of exec, httpGet and tcpConnect"},
 		{"no way to probe", func(c *ctrv1.Container) { c.Spec.Probes = &ctrv1.Probes{Readiness: &ctrv1.Probe{}} }, "set exactly one of"},
-		{"claims", func(c *ctrv1.Container) { c.Spec.Resources.Claims = []corev1.ResourceClaim{{Name: "gpu"}} }, "claims are not supported"},
+		{"a Subnet with a slash", func(c *ctrv1.Container) { c.Spec.Subnet = "red/web" }, "subnet must be the name of a Subnet of the same tenant"},
+		{"a SecurityGroup with a slash", func(c *ctrv1.Container) { c.Spec.SecurityGroups = []string{"red/web"} }, "must be the name of a SecurityGroup of the same tenant"},
+		{"a port twice", func(c *ctrv1.Container) { c.Spec.Ports = []ctrv1.Port{{Port: 80}, {Port: 80}} }, "spec.ports"},
+		{"no memory", func(c *ctrv1.Container) { c.Spec.Resources.Limits = memory("1") }, "memory must be from 16Mi to 64Ti"},
+		{"more memory than there can be", func(c *ctrv1.Container) { c.Spec.Resources.Requests = memory("1Ei") }, "memory must be from 16Mi to 64Ti"},
+		{"negative cpu", func(c *ctrv1.Container) { c.Spec.Resources.Limits = cpu("-1") }, "cpu must be more than 0 and at most 1024 cores"},
+		{"too much cpu", func(c *ctrv1.Container) { c.Spec.Resources.Requests = cpu("1000000") }, "cpu must be more than 0 and at most 1024 cores"},
+		{"more cpu asked for than given", func(c *ctrv1.Container) {
+			c.Spec.Resources = ctrv1.Resources{Requests: cpu("2"), Limits: cpu("1500m")}
+		}, "requests.cpu must not be more than limits.cpu"},
+		{"more memory asked for than given", func(c *ctrv1.Container) {
+			c.Spec.Resources = ctrv1.Resources{Requests: memory("2Gi"), Limits: memory("1Gi")}
+		}, "requests.memory must not be more than limits.memory"},
 		{"a node", func(c *ctrv1.Container) { c.Spec.Node = "Node 1" }, "spec.node"},
 		{"a long name", func(c *ctrv1.Container) { c.Name = strings.Repeat("a", 64) }, "metadata.name must be at most 63"},
 		{"a name with dots", func(c *ctrv1.Container) { c.Name = "a.b" }, "metadata.name must be"},

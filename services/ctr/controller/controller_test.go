@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -256,12 +255,10 @@ func TestAPodThatTheAPIServerRefusesIsTold(t *testing.T) {
 	w.subnet("web", "10.0.1.0/24")
 	c := &ctrv1.Container{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "odd"},
-		Spec: ctrv1.ContainerSpec{Subnet: "web", Image: "a", Resources: corev1.ResourceRequirements{
-			Requests: corev1.ResourceList{"memory": resource.MustParse("2Gi")}, Limits: corev1.ResourceList{"memory": resource.MustParse("1Gi")},
-		}},
+		Spec: ctrv1.ContainerSpec{Subnet: "web", Image: "a", Ports: []ctrv1.Port{{Name: "a", Port: 1}, {Name: "a", Port: 2}}},
 	}
 	require.NoError(t, w.Create(w.ctx, c))
-	require.Contains(t, w.untilReason(c, "SpecRefused"), "spec.resources.requests")
+	require.Contains(t, w.untilReason(c, "SpecRefused"), "spec.ports")
 	require.Equal(t, status.Error, c.Status.Phase)
 }
 

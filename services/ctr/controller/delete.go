@@ -20,10 +20,13 @@ import (
 // delete lets the Container go once its Pod has ended and its interface, which the Pod used, is gone after it. It asks the
 // API server itself: a cache may not know yet what was made a moment ago.
 func (r *reconciler) delete(ctx context.Context, c *ctrv1.Container) (time.Duration, error) {
-	if !slices.Contains(c.Finalizers, ctrv1.Finalizer) {
-		return 0, nil
-	}
 	w := world{container: c, now: r.now()}
+	if !slices.Contains(c.Finalizers, ctrv1.Finalizer) {
+		if len(c.Finalizers) == 0 {
+			return 0, nil
+		}
+		return 0, r.tell(ctx, w, conditions.Held(c.Finalizers))
+	}
 	err := find(ctx, r.live, client.ObjectKeyFromObject(c), &corev1.Pod{}, func(p *corev1.Pod) {
 		if metav1.IsControlledBy(p, c) {
 			w.pod = p

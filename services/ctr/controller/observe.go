@@ -83,8 +83,8 @@ func crashed(c *ctrv1.Container, last *corev1.ContainerStateTerminated) conditio
 }
 
 func limit(c *ctrv1.Container) string {
-	if q, ok := c.Spec.Resources.Limits[corev1.ResourceMemory]; ok {
-		return " is " + q.String()
+	if limits := c.Spec.Resources.Limits; limits != nil && limits.Memory != nil {
+		return " is " + limits.Memory.String()
 	}
 	return ""
 }

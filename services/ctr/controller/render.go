@@ -77,7 +77,9 @@ func renderContainer(c *ctrv1.Container, subnet *vpcv1.Subnet, address string) c
 	out := corev1.Container{
 		Name: containerName, Image: c.Spec.Image, Command: c.Spec.Command, Args: c.Spec.Args,
 		Env:       environment(c, subnet, address),
-		Resources: c.Spec.Resources,
+		Resources: corev1.ResourceRequirements{
+			Requests: renderAmounts(c.Spec.Resources.Requests), Limits: renderAmounts(c.Spec.Resources.Limits),
+		},
 		// Pod Security's baseline. The default capabilities stay: ping needs NET_RAW, and the network drops what is forged.
 		SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: ptr.To(false)},
 	}
@@ -90,6 +92,20 @@ func renderContainer(c *ctrv1.Container, subnet *vpcv1.Subnet, address string) c
 		out.ReadinessProbe = renderProbe(probes.Readiness)
 	}
 	return out
+}
+
+func renderAmounts(a *ctrv1.Amounts) corev1.ResourceList {
+	if a == nil {
+		return nil
+	}
+	list := corev1.ResourceList{}
+	if a.CPU != nil {
+		list[corev1.ResourceCPU] = *a.CPU
+	}
+	if a.Memory != nil {
+		list[corev1.ResourceMemory] = *a.Memory
+	}
+	return list
 }
 
 // environment is the cloud's variables, then the tenant's, which may refer to them.

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/mnicloud/mnicloud/kit/conditions"
 	ctrv1 "github.com/mnicloud/mnicloud/services/ctr/api/v1alpha1"
@@ -24,7 +25,7 @@ func full() *ctrv1.Container {
 			Liveness:  &ctrv1.Probe{Exec: &ctrv1.Exec{Command: []string{"true"}}, TimeoutSeconds: 2},
 			Readiness: &ctrv1.Probe{HTTPGet: &ctrv1.HTTPGet{Path: "/", Port: 80}, PeriodSeconds: 5, InitialDelaySeconds: 1},
 		},
-		Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")}},
+		Resources: ctrv1.Resources{Limits: &ctrv1.Amounts{Memory: ptr.To(resource.MustParse("64Mi"))}},
 	}
 	return c
 }
@@ -98,7 +99,7 @@ func TestTheHashChangesExactlyWithWhatThePodIsMadeFrom(t *testing.T) {
 	require.Equal(t, same, hash(func(*ctrv1.Container) {}, "10.0.1.2"))
 	require.Equal(t, same, hash(func(c *ctrv1.Container) { c.Labels = map[string]string{"a": "b"}; c.Status.Restarts = 3 }, "10.0.1.2"))
 	require.Equal(t, same, hash(func(c *ctrv1.Container) {
-		c.Spec.Resources.Limits[corev1.ResourceMemory] = resource.MustParse("65536Ki")
+		c.Spec.Resources.Limits.Memory = ptr.To(resource.MustParse("65536Ki"))
 	}, "10.0.1.2"), "the same quantity, written differently")
 	for name, other := range map[string]string{
 		"image":   hash(func(c *ctrv1.Container) { c.Spec.Image = "x" }, "10.0.1.2"),

@@ -64,6 +64,7 @@ func TestTheAPIServerRefusesSubnetsThatCannotBe(t *testing.T) {
 		{"/32", "main", "10.0.1.0/32", "cidr must be between /8 and /30"},
 		{"/7", "main", "10.0.0.0/7", "cidr must be"},
 		{"no Vpc", "", "10.0.1.0/24", "spec.vpc"},
+		{"a Vpc with a slash", "red/main", "10.0.1.0/24", "vpc must be the name of a Vpc of the same tenant"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			err := w.Create(t.Context(), &vpcv1.Subnet{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, GenerateName: "s-"}, Spec: vpcv1.SubnetSpec{VPC: tc.vpc, CIDR: tc.cidr}})

@@ -157,6 +157,30 @@ func TestWhatWasMadeIsMadeAgainWhenSomebodyDeletesIt(t *testing.T) {
 	w.untilReady(web)
 }
 
+func TestWhatOthersHoldWithAFinalizerIsDeletingAndSaysSo(t *testing.T) {
+	w := newTenant(t)
+	startControllers(t)
+	vpc, web := w.vpc("main", "10.0.0.0/16"), w.subnet("web", "main", "10.0.1.0/24")
+	w.untilReady(vpc, web)
+	refused := w.subnet("refused", "main", "10.9.0.0/24")
+	w.untilReason(refused, "CIDROutsideVPC")
+	for _, obj := range []client.Object{web, refused, vpc} {
+		require.True(t, w.read(obj))
+		patch := client.MergeFrom(obj.DeepCopyObject().(client.Object))
+		obj.SetFinalizers(append(obj.GetFinalizers(), "example.com/backup"))
+		require.NoError(t, w.Patch(w.ctx, obj, patch))
+		require.NoError(t, w.Delete(w.ctx, obj))
+		require.Contains(t, w.untilReason(obj, "FinalizersRemain"), "example.com/backup")
+	}
+	require.Equal(t, status.Deleting, web.Status.Phase)
+	require.Equal(t, status.Deleting, refused.Status.Phase)
+	for _, obj := range []client.Object{web, refused, vpc} {
+		require.True(t, w.read(obj))
+		require.NoError(t, w.Patch(w.ctx, obj, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
+		w.untilGone(obj)
+	}
+}
+
 func TestWhatWasMadeForObjectsThatVanishedIsCollected(t *testing.T) {
 	w := newTenant(t)
 	startNetwork(t)

@@ -130,7 +130,10 @@ func peersOf(group *vpcv1.SecurityGroup) []string {
 // it would close the workload.
 func (r *securityGroupReconciler) delete(ctx context.Context, group *vpcv1.SecurityGroup) error {
 	if !slices.Contains(group.Finalizers, vpcv1.Finalizer) {
-		return nil
+		if len(group.Finalizers) == 0 {
+			return nil
+		}
+		return r.tell(ctx, group, conditions.Held(group.Finalizers))
 	}
 	users, err := r.backend.UsersOfSecurityGroup(ctx, group.UID)
 	if err != nil {

@@ -108,7 +108,10 @@ func (r *subnetReconciler) accept(ctx context.Context, subnet *vpcv1.Subnet) (re
 // delete lets the Subnet go once nothing has an address in it and what was made for it is gone.
 func (r *subnetReconciler) delete(ctx context.Context, subnet *vpcv1.Subnet) error {
 	if !accepted(subnet) {
-		return nil
+		if len(subnet.Finalizers) == 0 {
+			return nil
+		}
+		return r.tell(ctx, subnet, conditions.Held(subnet.Finalizers), backend.Subnet{})
 	}
 	users, err := r.backend.UsersOfSubnet(ctx, subnet.UID)
 	if err != nil {

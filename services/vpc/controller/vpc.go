@@ -75,7 +75,10 @@ func (r *vpcReconciler) ensure(ctx context.Context, vpc *vpcv1.Vpc) error {
 // delete lets the Vpc go once it has no Subnets and what was made for it is gone.
 func (r *vpcReconciler) delete(ctx context.Context, vpc *vpcv1.Vpc) error {
 	if !slices.Contains(vpc.Finalizers, vpcv1.Finalizer) {
-		return nil
+		if len(vpc.Finalizers) == 0 {
+			return nil
+		}
+		return r.tell(ctx, vpc, conditions.Held(vpc.Finalizers))
 	}
 	names, err := r.subnets(ctx, vpc)
 	if err != nil {

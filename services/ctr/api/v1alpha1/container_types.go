@@ -2,6 +2,7 @@ package v1alpha1
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/mnicloud/mnicloud/kit/status"
@@ -114,12 +115,37 @@ type Probes struct {
 	Readiness *Probe `json:"readiness,omitempty"`
 }
 
+// Amounts of what a Container uses.
+type Amounts struct {
+	// CPU in cores: 2, 0.5, or 500m (thousandths).
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self)) && quantity(string(self)).isGreaterThan(quantity('0')) && quantity(string(self)).compareTo(quantity('1024')) <= 0",message="cpu must be more than 0 and at most 1024 cores, such as 500m or 2"
+	CPU *resource.Quantity `json:"cpu,omitempty"`
+	// Memory in bytes: 64Mi, 1Gi. Less than 16Mi starts no container.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self)) && quantity(string(self)).compareTo(quantity('16Mi')) >= 0 && quantity(string(self)).compareTo(quantity('64Ti')) <= 0",message="memory must be from 16Mi to 64Ti, such as 64Mi or 1Gi"
+	Memory *resource.Quantity `json:"memory,omitempty"`
+}
+
+// Resources of a Container. Without a request, the limit is what it asks for.
+// +kubebuilder:validation:XValidation:rule="!has(self.requests) || !has(self.limits) || !has(self.requests.cpu) || !has(self.limits.cpu) || !isQuantity(string(self.requests.cpu)) || !isQuantity(string(self.limits.cpu)) || quantity(string(self.requests.cpu)).compareTo(quantity(string(self.limits.cpu))) <= 0",message="requests.cpu must not be more than limits.cpu"
+// +kubebuilder:validation:XValidation:rule="!has(self.requests) || !has(self.limits) || !has(self.requests.memory) || !has(self.limits.memory) || !isQuantity(string(self.requests.memory)) || !isQuantity(string(self.limits.memory)) || quantity(string(self.requests.memory)).compareTo(quantity(string(self.limits.memory))) <= 0",message="requests.memory must not be more than limits.memory"
+type Resources struct {
+	// Requests are set aside for the Container on its node.
+	// +optional
+	Requests *Amounts `json:"requests,omitempty"`
+	// Limits are the most it gets: with more cpu it is slowed down, with more memory it is ended and started again.
+	// +optional
+	Limits *Amounts `json:"limits,omitempty"`
+}
+
 // ContainerSpec is what a Container should be.
 // +kubebuilder:validation:XValidation:rule="has(self.address) == has(oldSelf.address) && (!has(self.address) || self.address == oldSelf.address)",message="address cannot be changed; make a new Container"
 type ContainerSpec struct {
 	// Subnet is the name of the Subnet, of the same tenant, that the Container is in.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')",message="subnet must be the name of a Subnet of the same tenant, such as front"
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="subnet cannot be changed; make a new Container"
 	Subnet string `json:"subnet"`
 	// Address asks for one address of the Subnet (10.0.1.7); without it any free one is given. Either way it stays with the
@@ -153,7 +179,9 @@ type ContainerSpec struct {
 	// Ports the Container listens on.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
-	// +listType=atomic
+	// +listType=map
+	// +listMapKey=port
+	// +listMapKey=protocol
 	Ports []Port `json:"ports,omitempty"`
 	// Probes of the Container.
 	// +optional
@@ -165,11 +193,11 @@ type ContainerSpec struct {
 	// +kubebuilder:validation:MaxItems=5
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')",message="must be the name of a SecurityGroup of the same tenant, such as web"
 	SecurityGroups []string `json:"securityGroups,omitempty"`
-	// Resources asked for (requests) and at most given (limits): cpu and memory.
+	// Resources asked for (requests) and at most given (limits).
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="!has(self.claims)",message="claims are not supported; ask for cpu and memory in requests and limits"
-	Resources corev1.ResourceRequirements `json:"resources,omitempty"`
+	Resources Resources `json:"resources,omitempty"`
 	// Node asks for one node by name; without it the scheduler chooses.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63

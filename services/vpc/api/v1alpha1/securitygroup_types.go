@@ -62,6 +62,7 @@ type SecurityGroupRule struct {
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')",message="securityGroup must be the name of a SecurityGroup of the same tenant, such as web"
 	SecurityGroup *string `json:"securityGroup,omitempty"`
 }
 
