@@ -141,12 +141,26 @@ func (w *cloud) kubelets(namespaces ...string) (running int) {
 	return running
 }
 
+// node is there and answers.
+func (w *cloud) node(name string) {
+	w.t.Helper()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	err := w.Create(w.ctx, node)
+	if apierrors.IsAlreadyExists(err) {
+		return
+	}
+	require.NoError(w.t, err)
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	require.NoError(w.t, w.Status().Update(w.ctx, node))
+}
+
 func (w *cloud) run(pod *corev1.Pod) {
 	w.t.Helper()
 	node := pod.Spec.NodeSelector[corev1.LabelHostname]
 	if node == "" {
 		node = "node-1"
 	}
+	w.node(node)
 	err := w.SubResource("binding").Create(w.ctx, pod, &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: node},
 	})
@@ -185,7 +199,7 @@ func (w *cloud) phases(namespaces ...string) map[string]status.Phase {
 	return out
 }
 
-// tenants' objects of the network, by kind.
+// tenants' objects of the network, by kind, but for leases that only wait for their quarantine to end.
 func (w *cloud) projected() (left []string) {
 	w.t.Helper()
 	var vpcs netv1.VPCList
@@ -209,8 +223,10 @@ func (w *cloud) projected() (left []string) {
 	}
 	var leases netv1.IPLeaseList
 	require.NoError(w.t, w.List(w.ctx, &leases))
-	for _, o := range leases.Items {
-		left = append(left, "IPLease "+o.Name)
+	for i := range leases.Items {
+		if leases.Items[i].Spec.ReleasedAt == nil {
+			left = append(left, "IPLease "+leases.Items[i].Name)
+		}
 	}
 	return left
 }

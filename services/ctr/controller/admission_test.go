@@ -49,7 +49,7 @@ func TestTheAPIServerRefusesContainersThatCannotBe(t *testing.T) {
 		{"no way to probe", func(c *ctrv1.Container) { c.Spec.Probes = &ctrv1.Probes{Readiness: &ctrv1.Probe{}} }, "set exactly one of"},
 		{"a Subnet with a slash", func(c *ctrv1.Container) { c.Spec.Subnet = "red/web" }, "subnet must be the name of a Subnet of the same tenant"},
 		{"a SecurityGroup with a slash", func(c *ctrv1.Container) { c.Spec.SecurityGroups = []string{"red/web"} }, "must be the name of a SecurityGroup of the same tenant"},
-		{"a port twice", func(c *ctrv1.Container) { c.Spec.Ports = []ctrv1.Port{{Port: 80}, {Port: 80}} }, "spec.ports"},
+		{"a port twice", func(c *ctrv1.Container) { c.Spec.Ports = []ctrv1.Port{{Port: 80}, {Port: 80}} }, "each port and protocol may stand only once"},
 		{"no memory", func(c *ctrv1.Container) { c.Spec.Resources.Limits = memory("1") }, "memory must be from 16Mi to 64Ti"},
 		{"more memory than there can be", func(c *ctrv1.Container) { c.Spec.Resources.Requests = memory("1Ei") }, "memory must be from 16Mi to 64Ti"},
 		{"negative cpu", func(c *ctrv1.Container) { c.Spec.Resources.Limits = cpu("-1") }, "cpu must be more than 0 and at most 1024 cores"},

@@ -179,9 +179,8 @@ type ContainerSpec struct {
 	// Ports the Container listens on.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
-	// +listType=map
-	// +listMapKey=port
-	// +listMapKey=protocol
+	// +kubebuilder:validation:XValidation:rule="self.all(p, self.exists_one(q, q.port == p.port && q.protocol == p.protocol))",message="each port and protocol may stand only once"
+	// +listType=atomic
 	Ports []Port `json:"ports,omitempty"`
 	// Probes of the Container.
 	// +optional
