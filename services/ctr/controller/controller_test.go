@@ -255,7 +255,7 @@ func TestAPodThatTheAPIServerRefusesIsTold(t *testing.T) {
 	w.subnet("web", "10.0.1.0/24")
 	c := &ctrv1.Container{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "odd"},
-		Spec: ctrv1.ContainerSpec{Subnet: "web", Image: "a", Ports: []ctrv1.Port{{Name: "a", Port: 1}, {Name: "a", Port: 2}}},
+		Spec:       ctrv1.ContainerSpec{Subnet: "web", Image: "a", Ports: []ctrv1.Port{{Name: "a", Port: 1}, {Name: "a", Port: 2}}},
 	}
 	require.NoError(t, w.Create(w.ctx, c))
 	require.Contains(t, w.untilReason(c, "SpecRefused"), "spec.ports")

@@ -76,7 +76,7 @@ func render(c *ctrv1.Container, subnet *vpcv1.Subnet, address string) (*corev1.P
 func renderContainer(c *ctrv1.Container, subnet *vpcv1.Subnet, address string) corev1.Container {
 	out := corev1.Container{
 		Name: containerName, Image: c.Spec.Image, Command: c.Spec.Command, Args: c.Spec.Args,
-		Env:       environment(c, subnet, address),
+		Env: environment(c, subnet, address),
 		Resources: corev1.ResourceRequirements{
 			Requests: renderAmounts(c.Spec.Resources.Requests), Limits: renderAmounts(c.Spec.Resources.Limits),
 		},
