@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -95,13 +96,11 @@ func TestNothingLeadsIntoATenantsVPC(t *testing.T) {
 	require.True(t, refused(w.Create(w.ctx, external)))
 	inside := newService(tenant, "inside")
 	w.make(inside)
-	require.NoError(t, w.Get(w.ctx, client.ObjectKeyFromObject(inside), inside))
-	inside.Spec.Type = corev1.ServiceTypeNodePort
-	require.True(t, refused(w.Update(w.ctx, inside)))
+	// Patches: the controller labels the Services meanwhile.
+	toNodePort := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"type":"NodePort"}}`))
+	require.True(t, refused(w.Patch(w.ctx, inside, toNodePort)))
 	// What was there can be changed; in ordinary namespaces all is as it was.
-	require.NoError(t, w.Get(w.ctx, client.ObjectKeyFromObject(old), old))
-	old.Labels = map[string]string{"changed": "true"}
-	require.NoError(t, w.Update(w.ctx, old))
+	require.NoError(t, w.Patch(w.ctx, old, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"changed":"true"}}}`))))
 	port.Namespace, balancer.Namespace, external.Namespace = ordinary, ordinary, ordinary
 	port.Name = "other-port"
 	w.make(port, balancer, external)
