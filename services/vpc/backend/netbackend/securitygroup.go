@@ -77,15 +77,7 @@ func (b *Backend) DeleteSecurityGroup(ctx context.Context, uid types.UID) (bool,
 
 // SecurityGroupsOf implements backend.Backend.
 func (b *Backend) SecurityGroupsOf(ctx context.Context, name types.NamespacedName) ([]types.UID, error) {
-	var list netv1.SecurityGroupList
-	if err := b.client.List(ctx, &list, client.MatchingFields{byOwner: name.String()}); err != nil {
-		return nil, fmt.Errorf("list what was made for SecurityGroup %s: %w", name, err)
-	}
-	uids := make([]types.UID, 0, len(list.Items))
-	for i := range list.Items {
-		uids = append(uids, types.UID(list.Items[i].Name))
-	}
-	return uids, nil
+	return b.madeFor(ctx, &netv1.SecurityGroupList{}, name)
 }
 
 // WatchSecurityGroups implements backend.Backend.

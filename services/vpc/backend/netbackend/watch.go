@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -68,30 +70,32 @@ func ownerOf(o client.Object) (name types.NamespacedName, ok bool) {
 	return name, name.Namespace != "" && name.Name != ""
 }
 
+// madeFor lists what was made for the tenant's object of that name, of the list's kind: each is named by the UID of the object
+// it was made for. The list is filled from the cache.
+func (b *Backend) madeFor(ctx context.Context, list client.ObjectList, name types.NamespacedName) ([]types.UID, error) {
+	if err := b.client.List(ctx, list, client.MatchingFields{byOwner: name.String()}); err != nil {
+		return nil, fmt.Errorf("list what was made for %s: %w", name, err)
+	}
+	uids := make([]types.UID, 0, meta.LenList(list))
+	err := meta.EachListItem(list, func(o runtime.Object) error {
+		object, err := meta.Accessor(o)
+		if err != nil {
+			return err
+		}
+		uids = append(uids, types.UID(object.GetName()))
+		return nil
+	})
+	return uids, err
+}
+
 // VPCsOf implements backend.Backend.
 func (b *Backend) VPCsOf(ctx context.Context, name types.NamespacedName) ([]types.UID, error) {
-	var list netv1.VPCList
-	if err := b.client.List(ctx, &list, client.MatchingFields{byOwner: name.String()}); err != nil {
-		return nil, fmt.Errorf("list what was made for Vpc %s: %w", name, err)
-	}
-	uids := make([]types.UID, 0, len(list.Items))
-	for i := range list.Items {
-		uids = append(uids, types.UID(list.Items[i].Name))
-	}
-	return uids, nil
+	return b.madeFor(ctx, &netv1.VPCList{}, name)
 }
 
 // SubnetsOf implements backend.Backend.
 func (b *Backend) SubnetsOf(ctx context.Context, name types.NamespacedName) ([]types.UID, error) {
-	var list netv1.SubnetList
-	if err := b.client.List(ctx, &list, client.MatchingFields{byOwner: name.String()}); err != nil {
-		return nil, fmt.Errorf("list what was made for Subnet %s: %w", name, err)
-	}
-	uids := make([]types.UID, 0, len(list.Items))
-	for i := range list.Items {
-		uids = append(uids, types.UID(list.Items[i].Name))
-	}
-	return uids, nil
+	return b.madeFor(ctx, &netv1.SubnetList{}, name)
 }
 
 // WatchVPCs implements backend.Backend.
