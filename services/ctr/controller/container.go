@@ -67,7 +67,8 @@ func (r *reconciler) ensure(ctx context.Context, c *ctrv1.Container) (time.Durat
 	if err != nil {
 		return 0, err
 	}
-	return p.again, r.tell(ctx, w, withGroups(w, p.result))
+	p.result = withGroups(w, p.result)
+	return p.again, r.tell(ctx, w, p)
 }
 
 // look gathers what the decisions need.
@@ -97,7 +98,13 @@ func (r *reconciler) look(ctx context.Context, c *ctrv1.Container) (world, error
 	if err != nil {
 		return w, err
 	}
-	w.node, err = r.nodeOf(ctx, w.pod)
+	if w.node, err = r.nodeOf(ctx, w.pod); err != nil {
+		return w, err
+	}
+	namespace := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
+	err = find(ctx, r.client, client.ObjectKey{Name: c.Namespace}, namespace, func(n *metav1.PartialObjectMetadata) {
+		w.leaving = !n.DeletionTimestamp.IsZero()
+	})
 	return w, err
 }
 
@@ -125,7 +132,7 @@ func (r *reconciler) take(ctx context.Context, w world, p plan) (plan, error) {
 		}
 		return p, nil
 	case removeInterface:
-		return p, r.remove(ctx, w.nic)
+		return p, r.giveBack(ctx, w, p)
 	case makePod:
 		return r.makePod(ctx, w, p)
 	case removePod:
@@ -167,6 +174,23 @@ func (r *reconciler) nameTaken(ctx context.Context, w world, p plan) (plan, erro
 		"a Pod named %q that is not this Container's is in the namespace; delete it, or make the Container with another name", w.container.Name)), again: retryRefused}, nil
 }
 
+// giveBack lets the interface go, to which no Pod is attached. The Container stops showing the address before, so that nobody
+// ever sees two Containers with one. The API server itself is asked what it shows: a cache may not know yet what was
+// written a moment ago.
+func (r *reconciler) giveBack(ctx context.Context, w world, p plan) error {
+	live := &ctrv1.Container{}
+	if err := r.live.Get(ctx, client.ObjectKeyFromObject(w.container), live); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("read Container %s: %w", client.ObjectKeyFromObject(w.container), err)
+	}
+	if live.UID == w.container.UID {
+		w.container = live
+		if err := r.tell(ctx, w, p); err != nil {
+			return err
+		}
+	}
+	return r.remove(ctx, w.nic)
+}
+
 func (r *reconciler) remove(ctx context.Context, obj client.Object, opts ...client.DeleteOption) error {
 	uid := obj.GetUID()
 	err := r.client.Delete(ctx, obj, append(opts, client.Preconditions{UID: &uid})...)
@@ -177,14 +201,12 @@ func (r *reconciler) remove(ctx context.Context, obj client.Object, opts ...clie
 }
 
 // tell writes the Container's status, if it changed, and an event when it has become Ready or come to need help.
-func (r *reconciler) tell(ctx context.Context, w world, result conditions.Result) error {
+func (r *reconciler) tell(ctx context.Context, w world, p plan) error {
 	c := w.container
 	before := c.DeepCopy()
 	s := &c.Status
-	conditions.Status{Phase: &s.Phase, ObservedGeneration: &s.ObservedGeneration, Conditions: &s.Conditions}.Apply(c, result)
-	if w.nic != nil {
-		s.Address = addressOf(w.nic)
-	}
+	conditions.Status{Phase: &s.Phase, ObservedGeneration: &s.ObservedGeneration, Conditions: &s.Conditions}.Apply(c, p.result)
+	s.Address = shownAddress(w, p.step)
 	s.Pod, s.Node, s.Restarts = "", "", 0
 	if w.pod != nil {
 		s.Pod, s.Node = w.pod.Name, w.pod.Spec.NodeName
@@ -195,6 +217,6 @@ func (r *reconciler) tell(ctx context.Context, w world, result conditions.Result
 	if err := apply.Status(ctx, r.client, before, c); err != nil {
 		return fmt.Errorf("write the status of Container %s: %w", client.ObjectKeyFromObject(c), err)
 	}
-	r.event(before, c, result)
+	r.event(before, c, p.result)
 	return nil
 }

@@ -29,7 +29,9 @@ type world struct {
 	pod *corev1.Pod
 	// node is how the Pod's node is.
 	node answer
-	now  time.Time
+	// leaving: the namespace is being deleted, and the Container with it in a moment.
+	leaving bool
+	now     time.Time
 }
 
 // step is what is done next.
@@ -77,6 +79,9 @@ func decide(w world) plan {
 			return p
 		}
 	}
+	if !running && w.leaving {
+		return plan{step: hold, result: namespaceDeleting}
+	}
 	if !running {
 		return plan{step: makePod, result: conditions.Progressing("Creating", "the Pod is being made")}
 	}
@@ -92,6 +97,9 @@ func decide(w world) plan {
 // decideInterface chooses the next step for the interface in the network's Subnet of the name home; settled is false when
 // the interface is as it should be.
 func decideInterface(w world, home string) (p plan, settled bool) {
+	if w.nic == nil && w.leaving {
+		return plan{step: hold, result: namespaceDeleting}, true
+	}
 	if w.nic == nil {
 		return plan{step: makeInterface, result: conditions.Progressing("Allocating", "an address of the Subnet is being given")}, true
 	}
@@ -193,6 +201,18 @@ func addressOf(nic *netv1.NetworkInterface) string {
 	}
 	return nic.Status.Address
 }
+
+// shownAddress is the address that the Container shows when the step is done next: its interface's, until that may go to
+// somebody else. An interface that somebody deleted stays, with its address, as long as a Pod is attached to it.
+func shownAddress(w world, next step) string {
+	if next == removeInterface || w.pod == nil && w.nic != nil && !w.nic.DeletionTimestamp.IsZero() {
+		return ""
+	}
+	return addressOf(w.nic)
+}
+
+// namespaceDeleting tells why nothing is made for the Container any more.
+var namespaceDeleting = conditions.Waiting("NamespaceDeleting", "the namespace is being deleted, and this Container with it; nothing new is made in it")
 
 // finished tells whether the Pod's containers have ended for good: evicted, or ended by its node.
 func finished(pod *corev1.Pod) bool {

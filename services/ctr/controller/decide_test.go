@@ -103,6 +103,11 @@ func TestTheNextStepFollowsFromWhatThereIs(t *testing.T) {
 		{"a Pod in a former Subnet", func(w *world) { w.nic.Spec.Subnet = "other" }, removePod, "Moving", status.Provisioning, "", 0},
 		{"a Pod whose interface somebody deleted", func(w *world) { w.nic = nil }, makeInterface, "Allocating", status.Provisioning, "", 0},
 
+		{"a Pod whose interface somebody deleted, in a namespace that goes", func(w *world) { w.nic, w.leaving = nil, true }, hold, "NamespaceDeleting", status.Pending, "nothing new is made", 0},
+		{"no interface yet, in a namespace that goes", func(w *world) { w.nic, w.pod, w.leaving = nil, nil, true }, hold, "NamespaceDeleting", status.Pending, "nothing new is made", 0},
+		{"no Pod yet, in a namespace that goes", func(w *world) { w.pod, w.leaving = nil, true }, hold, "NamespaceDeleting", status.Pending, "nothing new is made", 0},
+		{"a Pod stays when its namespace goes", func(w *world) { w.leaving = true }, hold, "Ready", status.Ready, "", 0},
+
 		{"a Pod whose new interface has no address yet", func(w *world) { w.nic = anInterface("", conditions.Progressing("Allocating", "")) }, hold, "Ready", status.Ready, "", 0},
 
 		{"no Pod", func(w *world) { w.pod = nil }, makePod, "Creating", status.Provisioning, "", 0},
@@ -142,6 +147,30 @@ func TestTheNextStepFollowsFromWhatThereIs(t *testing.T) {
 			s := &w.container.Status
 			conditions.Status{Phase: &s.Phase, ObservedGeneration: &s.ObservedGeneration, Conditions: &s.Conditions}.Apply(w.container, p.result)
 			require.Equal(t, tc.phase, s.Phase)
+		})
+	}
+}
+
+func TestAContainerShowsItsAddressUntilSomebodyElseMayHaveIt(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		change func(*world)
+		next   step
+		shows  string
+	}{
+		{"all is well", func(*world) {}, hold, "10.0.1.2"},
+		{"no Pod yet", func(w *world) { w.pod = nil }, makePod, "10.0.1.2"},
+		{"the Pod is ending", func(w *world) { w.container.DeletionTimestamp = deleted(now) }, hold, "10.0.1.2"},
+		{"the interface is asked to go", func(w *world) { w.pod = nil }, removeInterface, ""},
+		{"the interface is going", func(w *world) { w.pod, w.nic.DeletionTimestamp = nil, deleted(now) }, hold, ""},
+		{"somebody deleted the interface of a Pod", func(w *world) { w.nic.DeletionTimestamp = deleted(now) }, hold, "10.0.1.2"},
+		{"the interface is gone", func(w *world) { w.nic = nil }, makeInterface, ""},
+		{"the interface has no address yet", func(w *world) { w.nic.Status.Address = "" }, hold, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := running(t)
+			tc.change(&w)
+			require.Equal(t, tc.shows, shownAddress(w, tc.next))
 		})
 	}
 }

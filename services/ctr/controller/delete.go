@@ -25,7 +25,7 @@ func (r *reconciler) delete(ctx context.Context, c *ctrv1.Container) (time.Durat
 		if len(c.Finalizers) == 0 {
 			return 0, nil
 		}
-		return 0, r.tell(ctx, w, conditions.Held(c.Finalizers))
+		return 0, r.tell(ctx, w, plan{result: conditions.Held(c.Finalizers)})
 	}
 	err := find(ctx, r.live, client.ObjectKeyFromObject(c), &corev1.Pod{}, func(p *corev1.Pod) {
 		if metav1.IsControlledBy(p, c) {
@@ -43,12 +43,11 @@ func (r *reconciler) delete(ctx context.Context, c *ctrv1.Container) (time.Durat
 	case w.pod != nil:
 		return r.deletePod(ctx, w)
 	case w.nic != nil:
+		p := plan{step: removeInterface, result: conditions.Progressing("Deleting", "the address is being given back")}
 		if w.nic.DeletionTimestamp.IsZero() {
-			if err := r.remove(ctx, w.nic); err != nil {
-				return 0, err
-			}
+			return 0, r.giveBack(ctx, w, p)
 		}
-		return 0, r.tell(ctx, w, conditions.Progressing("Deleting", "the address is being given back"))
+		return 0, r.tell(ctx, w, p)
 	}
 	return 0, finalizer.Remove(ctx, r.client, c, ctrv1.Finalizer)
 }
@@ -70,7 +69,7 @@ func (r *reconciler) deletePod(ctx context.Context, w world) (time.Duration, err
 	if err != nil {
 		return 0, err
 	}
-	return again, r.tell(ctx, w, conditions.Progressing("Deleting", "the Pod is ending"+onNode(w.pod)))
+	return again, r.tell(ctx, w, plan{result: conditions.Progressing("Deleting", "the Pod is ending"+onNode(w.pod))})
 }
 
 func onNode(pod *corev1.Pod) string {

@@ -24,7 +24,7 @@ const (
 func refusedPod(err error) (p plan, ok bool) {
 	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return plan{result: conditions.Waiting("NamespaceDeleting", "the namespace is being deleted; nothing new is made in it")}, true
+		return plan{result: namespaceDeleting}, true
 	case apierrors.IsInvalid(err):
 		return plan{result: conditions.Failed("SpecRefused", "the Pod that the spec asks for is not valid, correct the field: "+fields(err))}, true
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "error looking up service account"):

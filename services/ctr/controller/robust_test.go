@@ -1,16 +1,24 @@
 package controller
 
 import (
+	"context"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/mnicloud/mnicloud/kit/conditions"
 	"github.com/mnicloud/mnicloud/kit/status"
+	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 	ctrv1 "github.com/mnicloud/mnicloud/services/ctr/api/v1alpha1"
+	vpcv1 "github.com/mnicloud/mnicloud/services/vpc/api/v1alpha1"
 	"github.com/mnicloud/mnicloud/test/writes"
 )
 
@@ -121,6 +129,101 @@ func TestDeletingContainersAndTheirSubnetInAnyOrderConverges(t *testing.T) {
 			require.False(t, w.read(w.interfaceOf(c)))
 		})
 	}
+}
+
+// watched is a client that looks at each deletion before it is sent.
+type watched struct {
+	client.Client
+	deletes func(client.Object)
+}
+
+func (c watched) Delete(ctx context.Context, obj client.Object, opts ...client.DeleteOption) error {
+	c.deletes(obj)
+	return c.Client.Delete(ctx, obj, opts...)
+}
+
+func TestNoContainerShowsAnAddressThatAnotherMayHave(t *testing.T) {
+	w := newTenant(t)
+	startNetwork(t)
+	var seen atomic.Int64
+	mgr := newManager(t)
+	require.NoError(t, setup(t.Context(), mgr, Config{}, watched{mgr.GetClient(), func(obj client.Object) {
+		nic, ok := obj.(*netv1.NetworkInterface)
+		if !ok || nic.Spec.Namespace != w.namespace {
+			return
+		}
+		c := &ctrv1.Container{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: nic.Labels[labelContainer]}}
+		if assert.NoError(t, w.Get(w.ctx, client.ObjectKeyFromObject(c), c)) {
+			assert.Empty(t, c.Status.Address, "%s, whose interface is asked to go", c.Name)
+		}
+		seen.Add(1)
+	}}, time.Now))
+	t.Cleanup(run(t, mgr))
+	subnet := w.subnet("web", "10.0.1.0/24")
+
+	deleted, moved := w.container("deleted", "web"), w.container("moved", "web")
+	podOfDeleted, podOfMoved := w.bind(deleted, "node-1", ""), w.bind(moved, "node-1", "")
+	w.untilPhase(deleted, status.Ready)
+	w.untilPhase(moved, status.Ready)
+	require.NoError(t, w.Delete(w.ctx, deleted))
+	w.end(podOfDeleted)
+	w.untilGone(deleted)
+	require.EqualValues(t, 1, seen.Load())
+
+	require.NoError(t, w.Delete(w.ctx, subnet))
+	again := w.subnet("web", "10.0.2.0/24")
+	w.end(podOfMoved)
+	nic := w.interfaceOf(moved)
+	until(w, "is in the new Subnet", nic, func(n *netv1.NetworkInterface) bool { return n.Spec.Subnet == string(again.UID) })
+	require.EqualValues(t, 2, seen.Load())
+	w.bind(moved, "node-1", podOfMoved.UID)
+	until(w, "has an address of the new Subnet", moved, func(c *ctrv1.Container) bool { return strings.HasPrefix(c.Status.Address, "10.0.2.") })
+}
+
+func TestAContainerWhoseInterfaceSomebodyDeletedShowsTheAddressThatItsPodUses(t *testing.T) {
+	w := newTenant(t)
+	startControllers(t)
+	w.subnet("web", "10.0.1.0/24")
+	c := w.container("web-0", "web")
+	pod := w.bind(c, "node-1", "")
+	w.untilPhase(c, status.Ready)
+	address, nic := c.Status.Address, w.interfaceOf(c)
+	until(w, "is attached", nic, func(n *netv1.NetworkInterface) bool { return n.Spec.Pod != nil })
+	require.NoError(t, w.Delete(w.ctx, nic))
+	until(w, "waits for the Pod", nic, func(n *netv1.NetworkInterface) bool {
+		return strings.Contains(conditions.Message(n.Status.Conditions), "its Pod")
+	})
+	w.setStatus(pod, func(s *corev1.PodStatus) { s.ContainerStatuses[0].RestartCount = 1 }) // the Container is looked at
+	until(w, "is told of the restart", c, func(c *ctrv1.Container) bool { return c.Status.Restarts == 1 })
+	require.Equal(t, address, c.Status.Address)
+}
+
+func TestNothingIsMadeInANamespaceThatIsBeingDeleted(t *testing.T) {
+	w := newTenant(t)
+	startNetwork(t)
+	log := writes.New(0)
+	mgr := newManager(t)
+	require.NoError(t, setup(t.Context(), mgr, Config{}, log.Client(mgr.GetClient()), time.Now))
+	t.Cleanup(run(t, mgr))
+	subnet := &vpcv1.Subnet{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "web"}, Spec: vpcv1.SubnetSpec{VPC: "main", CIDR: "10.0.1.0/24"}}
+	require.NoError(t, w.Create(w.ctx, subnet))
+	c := w.container("web-0", "web")
+	w.untilReason(c, "SubnetNotReady")
+
+	require.NoError(t, w.Delete(w.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}))
+	namespace := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
+	require.Eventually(t, func() bool {
+		err := mgr.GetClient().Get(w.ctx, client.ObjectKey{Name: w.namespace}, namespace)
+		return err == nil && namespace.DeletionTimestamp != nil
+	}, patience, 10*time.Millisecond)
+	w.makeReady(subnet)
+	require.Contains(t, w.untilReason(c, "NamespaceDeleting"), "nothing new is made in it")
+	for _, line := range log.Lines() {
+		require.NotContains(t, line, "create *v1alpha1.NetworkInterface /"+string(c.UID))
+	}
+	require.False(t, w.read(w.interfaceOf(c)))
+	require.NoError(t, w.Delete(w.ctx, c))
+	w.untilGone(c)
 }
 
 func TestAContainerOnALostNodeCanBeDeleted(t *testing.T) {
