@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/cli-runtime/pkg/resource"
@@ -217,7 +218,10 @@ func (d *document) parse() ([]*document, error) {
 	d.object = &unstructured.Unstructured{Object: content}
 	items, isList := content["items"].([]any)
 	if !isList || !strings.HasSuffix(d.object.GetKind(), "List") {
-		return []*document{d}, d.complete()
+		if err := d.complete(); err != nil {
+			return nil, err
+		}
+		return []*document{d}, nil
 	}
 	var documents []*document
 	var errs []error
@@ -248,6 +252,9 @@ func (d *document) complete() error {
 	}
 	if d.object.GetName() == "" {
 		return d.errorf("metadata", "%s: metadata.name is missing", d.object.GetKind())
+	}
+	if wrong := path.IsValidPathSegmentName(d.object.GetName()); len(wrong) > 0 {
+		return d.errorf("metadata.name", "%s: metadata.name: %q %s", d.object.GetKind(), d.object.GetName(), strings.Join(wrong, ", "))
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -140,22 +139,11 @@ func (c *connection) refused(status metav1.Status) (string, bool) {
 		if details == nil || len(details.Causes) == 0 {
 			return "", false
 		}
-		return display(c.kindOf(details), details.Name) + ": " + strings.Join(causes(details), "; "), true
+		var wrong []string
+		for _, p := range problems(details.Causes) {
+			wrong = append(wrong, p.String())
+		}
+		return display(c.kindOf(details), details.Name) + ": " + strings.Join(wrong, "; "), true
 	}
 	return "", false
-}
-
-// causes are the wrong fields of a refused object, each with what is wrong.
-func causes(details *metav1.StatusDetails) []string {
-	var messages []string
-	for _, cause := range details.Causes {
-		message := cause.Message
-		if cause.Field != "" && cause.Field != "<nil>" {
-			message = cause.Field + ": " + message
-		}
-		if !slices.Contains(messages, message) {
-			messages = append(messages, message)
-		}
-	}
-	return messages
 }

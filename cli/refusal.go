@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,17 +22,13 @@ func (a *applying) refusal(d *document, err error) error {
 	s := status.Status()
 	name := display(d.object.GroupVersionKind().GroupKind(), d.object.GetName())
 	wrong := func(field, format string, args ...any) error {
-		message := fmt.Sprintf(format, args...)
-		if field != "" {
-			message = field + ": " + message
-		}
-		return d.errorf(field, "%s: %s", name, message)
+		return d.errorf(field, "%s: %s", name, problem{field, fmt.Sprintf(format, args...)})
 	}
 	var errs []error
 	switch {
 	case s.Reason == metav1.StatusReasonInvalid && s.Details != nil:
-		for _, cause := range s.Details.Causes {
-			errs = append(errs, wrong(strings.TrimPrefix(cause.Field, "<nil>"), "%s", cause.Message))
+		for _, p := range problems(s.Details.Causes) {
+			errs = append(errs, wrong(p.field, "%s", p.message))
 		}
 	case apierrors.IsConflict(err) && s.Details != nil:
 		for _, cause := range s.Details.Causes {
@@ -65,6 +62,7 @@ var (
 	undeclaredField = regexp.MustCompile(`\.([^\s:]+): field not declared in schema`)
 	mistypedField   = regexp.MustCompile(`\.([^\s:]+): (expected \w+), got`)
 	strictUnknown   = regexp.MustCompile(`unknown field "([^"]+)"`)
+	givenTwice      = regexp.MustCompile(`\.([^\s:]+): duplicate entries for key \[(\w*)="([^"]*)"\]`)
 )
 
 // schemaErrors finds the fields in the message that the API server gives when a document does not fit its kind's schema.
@@ -76,7 +74,14 @@ func schemaErrors(message string) []schemaError {
 		}
 	}
 	for _, m := range mistypedField.FindAllStringSubmatch(message, -1) {
-		found = append(found, schemaError{field: m[1], message: m[2]})
+		wanted := m[2]
+		if wanted == "expected string" {
+			wanted += ": a value that YAML takes for something else (1, 1.0, yes, n, null) needs quotes"
+		}
+		found = append(found, schemaError{field: m[1], message: wanted})
+	}
+	for _, m := range givenTwice.FindAllStringSubmatch(message, -1) {
+		found = append(found, schemaError{field: m[1], message: strings.TrimSpace(m[2]+" "+strconv.Quote(m[3])) + " stands there more than once: leave all but one out"})
 	}
 	return found
 }

@@ -229,14 +229,15 @@ func (r *interfaceReconciler) write(ctx context.Context, nic *netv1.NetworkInter
 	return nil
 }
 
-// asResult tells a failed allocation as a result; other errors remain errors.
+// asResult tells a failed allocation as a result; other errors remain errors. That nothing is free is a wait: it ends when
+// another interface goes.
 func asResult(err error) (conditions.Result, error) {
 	var exhausted *ipam.ExhaustedError
 	var inUse *ipam.InUseError
 	var invalid *ipam.InvalidAddressError
 	switch {
 	case errors.As(err, &exhausted):
-		return conditions.Failed(reasonExhausted, exhausted.Error()), nil
+		return conditions.Waiting(reasonExhausted, exhausted.Error()), nil
 	case errors.As(err, &inUse):
 		return conditions.Failed(reasonAddressInUse, inUse.Error()), nil
 	case errors.As(err, &invalid):

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mnicloud/mnicloud/kit/conditions"
@@ -130,10 +131,9 @@ func wanted(nic *netv1.NetworkInterface, network ipam.Network) (want, current ne
 	return want, current, o, true
 }
 
-// tellPod sends the interface's Pod an event when the interface came to need help, or another help than before.
+// tellPod sends the interface's Pod an event when the interface came to need help or room, or another help than before.
 func (r *interfaceReconciler) tellPod(before, after *netv1.NetworkInterface) {
-	is := meta.FindStatusCondition(after.Status.Conditions, status.ConditionStalled)
-	was := meta.FindStatusCondition(before.Status.Conditions, status.ConditionStalled)
+	is, was := trouble(after.Status.Conditions), trouble(before.Status.Conditions)
 	if is == nil || after.Spec.Pod == nil || (was != nil && was.Reason == is.Reason) {
 		return
 	}
@@ -141,4 +141,14 @@ func (r *interfaceReconciler) tellPod(before, after *netv1.NetworkInterface) {
 		APIVersion: "v1", Kind: "Pod", Namespace: after.Spec.Pod.Namespace, Name: after.Spec.Pod.Name, UID: after.Spec.Pod.UID,
 	}
 	r.events.Eventf(ref, nil, corev1.EventTypeWarning, is.Reason, "AllocateAddress", "%s", is.Message)
+}
+
+// trouble is the Ready condition of an interface whose Pod does not start without something that people may have to do; nil
+// otherwise.
+func trouble(all []metav1.Condition) *metav1.Condition {
+	ready := meta.FindStatusCondition(all, status.ConditionReady)
+	if ready == nil || (ready.Reason != reasonExhausted && !meta.IsStatusConditionTrue(all, status.ConditionStalled)) {
+		return nil
+	}
+	return ready
 }

@@ -104,6 +104,8 @@ func TestRefusedAllocationsAreConditionsAndFailuresAreErrors(t *testing.T) {
 		require.Equal(t, reason, got.Reason)
 		require.Equal(t, err.Error(), got.Message)
 	}
+	full, _ := asResult(&ipam.ExhaustedError{CIDR: prefix("10.0.0.0/28")})
+	require.Equal(t, conditions.Waiting(full.Reason, full.Message), full, "a full Subnet is a wait: it ends when another interface goes")
 	broken := errors.New("no quorum")
 	_, failure := asResult(broken)
 	require.ErrorIs(t, failure, broken)

@@ -281,6 +281,7 @@ func TestAHundredInterfacesInASmallSubnet(t *testing.T) {
 	w.eventually("13 have addresses, 87 say why not", settled(100))
 	ready, exhausted := count()
 	require.Contains(t, readyOf(exhausted[0]).Message, "all 13 addresses of Subnet a (10.0.1.0/28) are in use; delete an interface in it, or use a Subnet with a larger CIDR")
+	require.Equal(t, status.Pending, exhausted[0].Status.Phase, "it waits")
 	w.told(pods[exhausted[0].Name], reasonExhausted)
 	require.Len(t, w.leases(), 13, "those without an address hold no infrastructure address either")
 

@@ -18,7 +18,8 @@ type SubnetSpec struct {
 	// +kubebuilder:validation:XValidation:rule="isCIDR(self)",message="cidr must be an address range such as 10.0.1.0/24"
 	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self).ip().family() == 4",message="cidr must be IPv4; IPv6 is not supported yet"
 	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self) == cidr(self).masked()",message="cidr must be canonical: no bits set beyond the prefix length (10.0.1.0/24, not 10.0.1.5/24)"
-	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self).ip().family() != 4 || (cidr(self).prefixLength() >= 8 && cidr(self).prefixLength() <= 30)",message="cidr must be between /8 and /30: smaller ones have no room for a gateway and an interface"
+	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self).ip().family() != 4 || cidr(self).prefixLength() <= 30",message="cidr must be between /8 and /30: smaller ones have no room for a gateway and an interface"
+	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self).ip().family() != 4 || cidr(self).prefixLength() >= 8",message="cidr must be between /8 and /30: this one is larger than /8; choose a part of it, such as 10.0.1.0/24"
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cidr cannot be changed; make a new Subnet"
 	CIDR string `json:"cidr"`
 	// LeaseTTL is how long a released address is kept for the interface that had it before anyone may have it.

@@ -5,9 +5,11 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 
 	ctrv1 "github.com/mnicloud/mnicloud/services/ctr/api/v1alpha1"
@@ -26,22 +28,23 @@ func TestTheAPIServerRefusesContainersThatCannotBe(t *testing.T) {
 		change func(*ctrv1.Container)
 		says   string
 	}{
-		{"no image", func(c *ctrv1.Container) { c.Spec.Image = "" }, "spec.image"},
-		{"image in capitals", func(c *ctrv1.Container) { c.Spec.Image = "WhoAmI" }, "spec.image"},
-		{"image with a space", func(c *ctrv1.Container) { c.Spec.Image = "who ami" }, "spec.image"},
-		{"image with a scheme", func(c *ctrv1.Container) { c.Spec.Image = "https://registry/whoami" }, "spec.image"},
-		{"image with an empty tag", func(c *ctrv1.Container) { c.Spec.Image = "whoami:" }, "spec.image"},
-		{"image with half a digest", func(c *ctrv1.Container) { c.Spec.Image = "whoami@sha256:abc" }, "spec.image"},
+		{"no image", func(c *ctrv1.Container) { c.Spec.Image = "" }, "image must be [registry/]repository[:tag]"},
+		{"image in capitals", func(c *ctrv1.Container) { c.Spec.Image = "WhoAmI" }, "image must be [registry/]repository[:tag]"},
+		{"image with a space", func(c *ctrv1.Container) { c.Spec.Image = "who ami" }, "image must be [registry/]repository[:tag]"},
+		{"image with a scheme", func(c *ctrv1.Container) { c.Spec.Image = "https://registry/whoami" }, "image must be [registry/]repository[:tag]"},
+		{"image with an empty tag", func(c *ctrv1.Container) { c.Spec.Image = "whoami:" }, "image must be [registry/]repository[:tag]"},
+		{"image with half a digest", func(c *ctrv1.Container) { c.Spec.Image = "whoami@sha256:abc" }, "image must be [registry/]repository[:tag]"},
+		{"image with a first part in capitals that is no registry", func(c *ctrv1.Container) { c.Spec.Image = "UPPER/x" }, "with the repository in lower case, such as registry.mni.internal/shop/web:1"},
 		{"an address that is none", func(c *ctrv1.Container) { c.Spec.Address = "10.0.1" }, "address must be an IPv4 address such as 10.0.1.7"},
 		{"an IPv6 address", func(c *ctrv1.Container) { c.Spec.Address = "fd00::7" }, "address must be an IPv4 address"},
 		{"no Subnet", func(c *ctrv1.Container) { c.Spec.Subnet = "" }, "spec.subnet"},
 		{"a Subnet of another namespace", func(c *ctrv1.Container) { c.Spec.Subnet = strings.Repeat("x", 64) }, "spec.subnet"},
 		{"the cloud's variable", func(c *ctrv1.Container) { c.Spec.Env = []ctrv1.EnvVar{{Name: "MNI_ADDRESS"}} }, "names that begin with MNI_ are set by the cloud"},
-		{"a variable that is none", func(c *ctrv1.Container) { c.Spec.Env = []ctrv1.EnvVar{{Name: "1A"}} }, "spec.env"},
+		{"a variable that is none", func(c *ctrv1.Container) { c.Spec.Env = []ctrv1.EnvVar{{Name: "1A"}} }, "name must begin with a letter or '_'"},
 		{"a variable twice", func(c *ctrv1.Container) { c.Spec.Env = []ctrv1.EnvVar{{Name: "A"}, {Name: "A"}} }, "spec.env"},
 		{"port 0", func(c *ctrv1.Container) { c.Spec.Ports = []ctrv1.Port{{Port: 0}} }, "spec.ports"},
 		{"port 65536", func(c *ctrv1.Container) { c.Spec.Ports = []ctrv1.Port{{Port: 65536}} }, "spec.ports"},
-		{"a port's name", func(c *ctrv1.Container) { c.Spec.Ports = []ctrv1.Port{{Port: 1, Name: "80"}} }, "spec.ports"},
+		{"a port's name", func(c *ctrv1.Container) { c.Spec.Ports = []ctrv1.Port{{Port: 1, Name: "80"}} }, "name must be lower case letters, digits and '-' between them"},
 		{"a protocol", func(c *ctrv1.Container) { c.Spec.Ports = []ctrv1.Port{{Port: 1, Protocol: "SCTP"}} }, "spec.ports"},
 		{"two ways to probe", func(c *ctrv1.Container) {
 			c.Spec.Probes = &ctrv1.Probes{Liveness: &ctrv1.Probe{HTTPGet: &ctrv1.HTTPGet{Port: 80}, TCPConnect: &ctrv1.TCPConnect{Port: 80}}}
@@ -50,6 +53,9 @@ func TestTheAPIServerRefusesContainersThatCannotBe(t *testing.T) {
 		{"a Subnet with a slash", func(c *ctrv1.Container) { c.Spec.Subnet = "red/web" }, "subnet must be the name of a Subnet of the same tenant"},
 		{"a SecurityGroup with a slash", func(c *ctrv1.Container) { c.Spec.SecurityGroups = []string{"red/web"} }, "must be the name of a SecurityGroup of the same tenant"},
 		{"a port twice", func(c *ctrv1.Container) { c.Spec.Ports = []ctrv1.Port{{Port: 80}, {Port: 80}} }, "each port and protocol may stand only once"},
+		{"a port's name twice", func(c *ctrv1.Container) {
+			c.Spec.Ports = []ctrv1.Port{{Port: 80, Name: "web"}, {Port: 81, Name: "web"}}
+		}, "spec.ports: Invalid value: each port's name may stand only once"},
 		{"no memory", func(c *ctrv1.Container) { c.Spec.Resources.Limits = memory("1") }, "memory must be from 16Mi to 64Ti"},
 		{"more memory than there can be", func(c *ctrv1.Container) { c.Spec.Resources.Requests = memory("1Ei") }, "memory must be from 16Mi to 64Ti"},
 		{"negative cpu", func(c *ctrv1.Container) { c.Spec.Resources.Limits = cpu("-1") }, "cpu must be more than 0 and at most 1024 cores"},
@@ -60,7 +66,10 @@ func TestTheAPIServerRefusesContainersThatCannotBe(t *testing.T) {
 		{"more memory asked for than given", func(c *ctrv1.Container) {
 			c.Spec.Resources = ctrv1.Resources{Requests: memory("2Gi"), Limits: memory("1Gi")}
 		}, "requests.memory must not be more than limits.memory"},
-		{"a node", func(c *ctrv1.Container) { c.Spec.Node = "Node 1" }, "spec.node"},
+		{"a path without a slash", func(c *ctrv1.Container) {
+			c.Spec.Probes = &ctrv1.Probes{Liveness: &ctrv1.Probe{HTTPGet: &ctrv1.HTTPGet{Port: 80, Path: "healthz"}}}
+		}, "path must begin with a slash, such as /healthz"},
+		{"a node", func(c *ctrv1.Container) { c.Spec.Node = "Node 1" }, "node must be the name of a node, such as node-1"},
 		{"a long name", func(c *ctrv1.Container) { c.Name = strings.Repeat("a", 64) }, "metadata.name must be at most 63"},
 		{"a name with dots", func(c *ctrv1.Container) { c.Name = "a.b" }, "metadata.name must be"},
 	} {
@@ -73,7 +82,7 @@ func TestTheAPIServerRefusesContainersThatCannotBe(t *testing.T) {
 		})
 	}
 	for _, image := range []string{
-		"whoami", "whoami:1", "library/whoami", "registry.mni.internal/mni/whoami:latest", "registry:5000/a/b/c:v1.2.3-rc.1_x",
+		"whoami", "whoami:1", "localhost/whoami", "Registry.example.com/whoami", "HOST:5000/whoami", "library/whoami", "registry.mni.internal/mni/whoami:latest", "registry:5000/a/b/c:v1.2.3-rc.1_x",
 		"whoami@sha256:" + strings.Repeat("a", 64), "registry.example.com/a__b/c-d:1@sha256:" + strings.Repeat("0", 64),
 	} {
 		t.Run(image+" is allowed", func(t *testing.T) {
@@ -99,5 +108,26 @@ func TestTheSubnetAndTheAddressOfAContainerCannotBeChanged(t *testing.T) {
 		require.NoError(t, w.Create(t.Context(), fixed))
 		fixed.Spec.Address = address
 		require.ErrorContains(t, w.Update(t.Context(), fixed), "address cannot be changed; make a new Container")
+	}
+}
+
+func TestTwoPortsWithoutANameAndTheSamePortOfTwoProtocolsAreAllowed(t *testing.T) {
+	w := newTenant(t)
+	c := &ctrv1.Container{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "x"}, Spec: ctrv1.ContainerSpec{
+		Subnet: "web", Image: "whoami", Ports: []ctrv1.Port{{Port: 53, Name: "dns"}, {Port: 53, Protocol: corev1.ProtocolUDP, Name: "dns-udp"}, {Port: 80}, {Port: 81}},
+	}}
+	require.NoError(t, w.Create(t.Context(), c))
+}
+
+func TestAnAmountThatIsNoneIsRefusedInWords(t *testing.T) {
+	w := newTenant(t)
+	for _, amount := range []any{"half", "", "1 core", true, []any{}} {
+		c := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "ctr.mnicloud.jp/v1alpha1", "kind": "Container", "metadata": map[string]any{"namespace": w.namespace, "name": "x"},
+			"spec": map[string]any{"subnet": "web", "image": "whoami", "resources": map[string]any{"limits": map[string]any{"cpu": amount}}},
+		}}
+		err := w.Create(t.Context(), c)
+		require.ErrorContains(t, err, "spec.resources.limits.cpu", "%v", amount)
+		require.NotContains(t, err.Error(), "^", "%v: a regular expression is no help", amount)
 	}
 }

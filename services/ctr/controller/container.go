@@ -98,7 +98,7 @@ func (r *reconciler) look(ctx context.Context, c *ctrv1.Container) (world, error
 	if err != nil {
 		return w, err
 	}
-	if w.node, err = r.nodeOf(ctx, w.pod); err != nil {
+	if err := r.lookAtNodes(ctx, &w); err != nil {
 		return w, err
 	}
 	namespace := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}

@@ -213,7 +213,7 @@ func TestAFullSubnetIsToldAndTheNextOneInLineGetsTheAddressThatBecomesFree(t *te
 	var full, fine []*ctrv1.Container
 	for i := range 7 {
 		c := w.container(fmt.Sprintf("c-%d", i), "tiny")
-		until(w, "is decided", c, func(c *ctrv1.Container) bool { return c.Status.Address != "" || c.Status.Phase == status.Error })
+		until(w, "is decided", c, func(c *ctrv1.Container) bool { return c.Status.Address != "" || c.Status.Phase == status.Pending })
 		if c.Status.Address == "" {
 			full = append(full, c)
 		} else {
@@ -223,7 +223,8 @@ func TestAFullSubnetIsToldAndTheNextOneInLineGetsTheAddressThatBecomesFree(t *te
 	require.Len(t, fine, 5)
 	require.Len(t, full, 2)
 	message := w.untilReason(full[0], "AddressesExhausted")
-	require.Contains(t, message, `spec.subnet: all addresses of Subnet "tiny" are in use; delete a Container`)
+	require.Contains(t, message, `spec.subnet: all addresses of Subnet "tiny" are in use; it starts when one is free: delete a Container`)
+	require.Equal(t, status.Pending, full[0].Status.Phase, "it waits: nobody has to change it")
 	require.False(t, w.read(w.podOf(full[0])), "no Pod is made that could not start")
 
 	free := fine[0].Status.Address
@@ -231,6 +232,19 @@ func TestAFullSubnetIsToldAndTheNextOneInLineGetsTheAddressThatBecomesFree(t *te
 	require.Eventually(t, func() bool {
 		return (w.read(full[0]) && full[0].Status.Address == free) || (w.read(full[1]) && full[1].Status.Address == free)
 	}, patience, 10*time.Millisecond)
+}
+
+func TestAContainerThatAsksForANodeThatDoesNotExistSaysSo(t *testing.T) {
+	w := newTenant(t)
+	startControllers(t)
+	w.subnet("web", "10.0.1.0/24")
+	c := &ctrv1.Container{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "lost"},
+		Spec:       ctrv1.ContainerSpec{Subnet: "web", Image: "whoami", Node: "nowhere"},
+	}
+	require.NoError(t, w.Create(w.ctx, c))
+	require.Equal(t, `spec.node names node "nowhere", which does not exist; name another node, or none`, w.untilReason(c, "NodeNotFound"))
+	require.Equal(t, status.Pending, c.Status.Phase)
 }
 
 func TestWhatThePodSaysIsInTheStatus(t *testing.T) {
@@ -247,19 +261,6 @@ func TestWhatThePodSaysIsInTheStatus(t *testing.T) {
 	require.Contains(t, w.untilReason(c, "ImagePullFailed"), "spec.image registry.mni.internal/mni/whoami:latest cannot be pulled (not found)")
 	require.Equal(t, status.Error, c.Status.Phase)
 	require.EqualValues(t, 3, c.Status.Restarts)
-}
-
-func TestAPodThatTheAPIServerRefusesIsTold(t *testing.T) {
-	w := newTenant(t)
-	startControllers(t)
-	w.subnet("web", "10.0.1.0/24")
-	c := &ctrv1.Container{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "odd"},
-		Spec:       ctrv1.ContainerSpec{Subnet: "web", Image: "a", Ports: []ctrv1.Port{{Name: "a", Port: 1}, {Name: "a", Port: 2}}},
-	}
-	require.NoError(t, w.Create(w.ctx, c))
-	require.Contains(t, w.untilReason(c, "SpecRefused"), "spec.ports")
-	require.Equal(t, status.Error, c.Status.Phase)
 }
 
 func TestAPodOfSomebodyElseIsNotTaken(t *testing.T) {

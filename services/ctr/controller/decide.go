@@ -29,6 +29,8 @@ type world struct {
 	pod *corev1.Pod
 	// node is how the Pod's node is.
 	node answer
+	// asked is how the node is that the spec asks for, as long as the Pod has none.
+	asked answer
 	// leaving: the namespace is being deleted, and the Container with it in a moment.
 	leaving bool
 	now     time.Time
@@ -69,7 +71,7 @@ func decide(w world) plan {
 	}
 	if no := checkSubnet(w.container, w.subnet); no != nil {
 		if running {
-			return plan{step: hold, result: observe(w.container, w.pod)}
+			return plan{step: hold, result: observe(w)}
 		}
 		return plan{step: hold, result: *no}
 	}
@@ -86,12 +88,12 @@ func decide(w world) plan {
 		return plan{step: makePod, result: conditions.Progressing("Creating", "the Pod is being made")}
 	}
 	if projected && addressOf(w.nic) == "" {
-		return plan{step: hold, result: observe(w.container, w.pod)}
+		return plan{step: hold, result: observe(w)}
 	}
 	if hash, err := specHash(w.container, w.subnet, addressOf(w.nic)); err == nil && w.pod.Annotations[annotationSpec] != hash {
 		return plan{step: removePod, result: conditions.Progressing("Replacing", "the spec has changed; the old Pod ends and another is made")}
 	}
-	return plan{step: hold, result: observe(w.container, w.pod)}
+	return plan{step: hold, result: observe(w)}
 }
 
 // decideInterface chooses the next step for the interface in the network's Subnet of the name home; settled is false when
@@ -181,8 +183,8 @@ func addressProblem(c *ctrv1.Container, nic *netv1.NetworkInterface) conditions.
 	case ready == nil:
 		return conditions.Progressing("Allocating", "an address of the Subnet is being given")
 	case ready.Reason == "AddressesExhausted":
-		return conditions.Failed(ready.Reason, fmt.Sprintf(
-			"spec.subnet: all addresses of Subnet %q are in use; delete a Container that is in it, or make a new one in another Subnet", c.Spec.Subnet))
+		return conditions.Waiting(ready.Reason, fmt.Sprintf(
+			"spec.subnet: all addresses of Subnet %q are in use; it starts when one is free: delete a Container that is in it, or make a new one in another Subnet", c.Spec.Subnet))
 	case ready.Reason == "AddressInUse":
 		return conditions.Failed(ready.Reason, fmt.Sprintf(
 			"spec.address: %s of Subnet %q is in use; delete the Container that has it, or make this one anew with another address", c.Spec.Address, c.Spec.Subnet))

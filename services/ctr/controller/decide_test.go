@@ -90,7 +90,7 @@ func TestTheNextStepFollowsFromWhatThereIs(t *testing.T) {
 		{"no interface", func(w *world) { w.pod, w.nic = nil, nil }, makeInterface, "Allocating", status.Provisioning, "", 0},
 		{"an interface without an address", func(w *world) { w.pod, w.nic = nil, &netv1.NetworkInterface{Spec: w.nic.Spec} }, hold, "Allocating", status.Provisioning, "", 0},
 		{"an interface that waits", func(w *world) { w.pod, w.nic = nil, anInterface("", conditions.Waiting("WaitingForSubnet", "")) }, hold, "Allocating", status.Provisioning, "", 0},
-		{"a full Subnet", func(w *world) { w.pod, w.nic = nil, anInterface("", conditions.Failed("AddressesExhausted", "")) }, hold, "AddressesExhausted", status.Error, `spec.subnet: all addresses of Subnet "web" are in use; delete a Container`, 0},
+		{"a full Subnet", func(w *world) { w.pod, w.nic = nil, anInterface("", conditions.Waiting("AddressesExhausted", "")) }, hold, "AddressesExhausted", status.Pending, `spec.subnet: all addresses of Subnet "web" are in use; it starts when one is free: delete a Container`, 0},
 		{"an address in use", func(w *world) {
 			w.pod, w.nic, w.container.Spec.Address = nil, anInterface("", conditions.Failed("AddressInUse", "by s-uid")), "10.0.1.7"
 		}, hold, "AddressInUse", status.Error, `spec.address: 10.0.1.7 of Subnet "web" is in use; delete the Container that has it`, 0},
@@ -229,7 +229,7 @@ func TestAContainerIsAsItsPodIs(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			w := running(t)
 			tc.pod(w.pod)
-			result := observe(w.container, w.pod)
+			result := observe(w)
 			require.Equal(t, tc.reason, result.Reason)
 			require.Contains(t, result.Message, tc.says)
 			s := &w.container.Status
@@ -243,5 +243,15 @@ func TestANodeThatWasAskedForIsInTheRemedy(t *testing.T) {
 	w := running(t)
 	w.container.Spec.Node, w.pod.Spec.NodeName = "node-9", ""
 	w.pod.Status.Conditions[0] = corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/2 nodes are available."}
-	require.Contains(t, observe(w.container, w.pod).Message, "spec.node asks for node node-9: name another, or none")
+	require.Contains(t, observe(w).Message, "spec.node asks for node node-9: name another, or none")
+}
+
+func TestANodeThatDoesNotExistIsToldAtOnceAndNoOtherIsNamed(t *testing.T) {
+	w := running(t)
+	w.container.Spec.Node, w.pod.Spec.NodeName, w.asked = "node-9", "", removed
+	w.pod.Status = corev1.PodStatus{}
+	want := conditions.Waiting("NodeNotFound", `spec.node names node "node-9", which does not exist; name another node, or none`)
+	require.Equal(t, want, observe(w), "before the scheduler has looked")
+	w.pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/2 nodes are available: node-1, node-2."}}
+	require.Equal(t, want, observe(w), "and after")
 }

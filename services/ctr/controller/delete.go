@@ -54,7 +54,7 @@ func (r *reconciler) delete(ctx context.Context, c *ctrv1.Container) (time.Durat
 
 func (r *reconciler) deletePod(ctx context.Context, w world) (time.Duration, error) {
 	var err error
-	if w.node, err = r.nodeOf(ctx, w.pod); err != nil {
+	if w.node, err = r.nodeOf(ctx, w.pod.Spec.NodeName); err != nil {
 		return 0, err
 	}
 	again := 2 * overdue

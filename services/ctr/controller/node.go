@@ -18,7 +18,7 @@ import (
 type answer int
 
 const (
-	// answers: the node is Ready, or the Pod has none yet.
+	// answers: the node is Ready, or none is named.
 	answers answer = iota
 	// failing: the node speaks, but cannot run Pods now; it may still end one in order.
 	failing
@@ -31,12 +31,24 @@ const (
 // podByNode is an index of Pods by their node's name.
 const podByNode = "spec.nodeName"
 
-// nodeOf tells how the Pod's node is. That it is not well is asked of the API server itself.
-func (r *reconciler) nodeOf(ctx context.Context, pod *corev1.Pod) (answer, error) {
-	if pod == nil || pod.Spec.NodeName == "" {
+// lookAtNodes fills in how the Pod's node is or, as long as it has none, the one that the spec asks for.
+func (r *reconciler) lookAtNodes(ctx context.Context, w *world) (err error) {
+	switch {
+	case w.pod == nil:
+	case w.pod.Spec.NodeName == "":
+		w.asked, err = r.nodeOf(ctx, w.container.Spec.Node)
+	default:
+		w.node, err = r.nodeOf(ctx, w.pod.Spec.NodeName)
+	}
+	return err
+}
+
+// nodeOf tells how the node of that name is; "" is none. That it is not well is asked of the API server itself.
+func (r *reconciler) nodeOf(ctx context.Context, name string) (answer, error) {
+	if name == "" {
 		return answers, nil
 	}
-	key := client.ObjectKey{Name: pod.Spec.NodeName}
+	key := client.ObjectKey{Name: name}
 	for _, from := range []client.Reader{r.pods, r.live} {
 		how, err := nodeAnswer(ctx, from, key)
 		if err != nil || how == answers || from == r.live {

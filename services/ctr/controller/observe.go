@@ -11,8 +11,13 @@ import (
 )
 
 // observe tells how a Container is by its Pod.
-func observe(c *ctrv1.Container, pod *corev1.Pod) conditions.Result {
+func observe(w world) conditions.Result {
+	c, pod := w.container, w.pod
 	if scheduled := podCondition(pod, corev1.PodScheduled); pod.Spec.NodeName == "" {
+		if w.asked == removed {
+			// Which nodes there are is not a tenant's to know.
+			return conditions.Waiting("NodeNotFound", fmt.Sprintf("spec.node names node %q, which does not exist; name another node, or none", c.Spec.Node))
+		}
 		if scheduled != nil && scheduled.Status == corev1.ConditionFalse {
 			return unschedulable(c, scheduled)
 		}

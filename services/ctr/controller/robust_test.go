@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -10,7 +11,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -238,4 +241,43 @@ func TestAContainerOnALostNodeCanBeDeleted(t *testing.T) {
 	t.Cleanup(func() { ahead.Store(0) })
 	require.NoError(t, w.Delete(w.ctx, c))
 	w.untilGone(c)
+}
+
+func TestAPodThatTheOwnersPolicyRefusesIsTold(t *testing.T) {
+	w := newTenant(t)
+	startControllers(t)
+	w.subnet("web", "10.0.1.0/24")
+	policy := &admissionv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "no-odd-images-"},
+		Spec: admissionv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionv1.MatchResources{
+				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: w.namespace}},
+				ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+					Operations: []admissionv1.OperationType{admissionv1.Create}, Rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+				}}},
+			},
+			Validations: []admissionv1.Validation{{Expression: "object.spec.containers.all(c, c.image != 'odd')", Message: "no odd images here"}},
+		},
+	}
+	require.NoError(t, w.Create(w.ctx, policy))
+	binding := &admissionv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: policy.Name},
+		Spec:       admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: policy.Name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}},
+	}
+	require.NoError(t, w.Create(w.ctx, binding))
+	t.Cleanup(func() {
+		require.NoError(t, errors.Join(w.Delete(context.Background(), binding), w.Delete(context.Background(), policy)))
+	})
+	require.Eventually(t, func() bool {
+		probe := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "probe"},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "x", Image: "odd"}}},
+		}
+		return apierrors.IsInvalid(w.Create(w.ctx, probe, client.DryRunAll))
+	}, patience, 50*time.Millisecond, "the policy is in force")
+
+	c := &ctrv1.Container{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "odd"}, Spec: ctrv1.ContainerSpec{Subnet: "web", Image: "odd"}}
+	require.NoError(t, w.Create(w.ctx, c))
+	require.Contains(t, w.untilReason(c, "SpecRefused"), "no odd images here")
+	require.Equal(t, status.Error, c.Status.Phase)
 }

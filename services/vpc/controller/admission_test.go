@@ -24,7 +24,8 @@ func TestTheAPIServerRefusesVpcsThatCannotBe(t *testing.T) {
 		{"too small /30", "10.0.0.0/30", "cidr must be between /8 and /29: smaller ones have no room for Subnets"},
 		{"too small /32", "10.0.0.0/32", "cidr must be between /8 and /29"},
 		{"too large", "10.0.0.0/7", "cidr must be"},
-		{"everything", "0.0.0.0/0", "cidr must be between /8 and /29"},
+		{"larger than /8", "64.0.0.0/7", "cidr must be between /8 and /29: this one is larger than /8; choose a part of it"},
+		{"everything", "0.0.0.0/0", "cidr must be between /8 and /29: this one is larger than /8"},
 		{"infrastructure", "198.18.0.0/16", "cidr meets a reserved range"},
 		{"in Services", "198.19.4.0/24", "cidr meets a reserved range"},
 		{"contains infrastructure", "198.0.0.0/8", "cidr meets a reserved range"},
@@ -45,6 +46,7 @@ func TestTheAPIServerRefusesVpcsThatCannotBe(t *testing.T) {
 			require.True(t, apierrors.IsInvalid(err), "%v", err)
 			require.ErrorContains(t, err, tc.says)
 			require.ErrorContains(t, err, "spec.cidr")
+			require.Equal(t, strings.Contains(tc.name, "too small"), strings.Contains(err.Error(), "smaller ones"), "%v", err)
 		})
 	}
 	for _, cidr := range []string{"10.0.0.0/8", "10.0.0.0/16", "172.16.0.0/12", "192.168.0.0/29", "8.0.0.0/8", "198.17.0.0/16", "198.20.0.0/16"} {
@@ -62,7 +64,7 @@ func TestTheAPIServerRefusesSubnetsThatCannotBe(t *testing.T) {
 		{"IPv6", "main", "fd00::/64", "cidr must be IPv4; IPv6 is not supported yet"},
 		{"/31", "main", "10.0.1.0/31", "cidr must be between /8 and /30: smaller ones have no room for a gateway and a workload"},
 		{"/32", "main", "10.0.1.0/32", "cidr must be between /8 and /30"},
-		{"/7", "main", "10.0.0.0/7", "cidr must be"},
+		{"/7", "main", "64.0.0.0/7", "cidr must be between /8 and /30: this one is larger than /8; choose a part of it"},
 		{"no Vpc", "", "10.0.1.0/24", "spec.vpc"},
 		{"a Vpc with a slash", "red/main", "10.0.1.0/24", "vpc must be the name of a Vpc of the same tenant"},
 	} {

@@ -14,8 +14,8 @@ const Finalizer = "ctr.mnicloud.jp/cleanup"
 // EnvVar is an environment variable of a Container, a plain value.
 type EnvVar struct {
 	// Name of the variable.
-	// +kubebuilder:validation:Pattern=`^[A-Za-z_][A-Za-z0-9_.-]*$`
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z_][A-Za-z0-9_.-]*$')",message="name must begin with a letter or '_' and go on with letters, digits, '_', '.' and '-', such as LOG_LEVEL"
 	// +kubebuilder:validation:XValidation:rule="!self.startsWith('MNI_')",message="names that begin with MNI_ are set by the cloud; choose another"
 	Name string `json:"name"`
 	// Value of the variable; `$(OTHER)` is replaced by OTHER's value, `$$` by `$`.
@@ -29,7 +29,7 @@ type Port struct {
 	// Name of the port, an IANA_SVC_NAME (RFC 6335).
 	// +optional
 	// +kubebuilder:validation:MaxLength=15
-	// +kubebuilder:validation:Pattern=`^([a-z0-9]+-)*[a-z0-9]*[a-z][a-z0-9]*(-[a-z0-9]+)*$`
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z0-9]+-)*[a-z0-9]*[a-z][a-z0-9]*(-[a-z0-9]+)*$')",message="name must be lower case letters, digits and '-' between them, with at least one letter, such as http"
 	Name string `json:"name,omitempty"`
 	// Port number.
 	// +kubebuilder:validation:Minimum=1
@@ -47,6 +47,7 @@ type HTTPGet struct {
 	// Path to ask for.
 	// +optional
 	// +kubebuilder:default="/"
+	// +kubebuilder:validation:XValidation:rule="self.startsWith('/')",message="path must begin with a slash, such as /healthz"
 	// +kubebuilder:validation:MaxLength=1024
 	Path string `json:"path,omitempty"`
 	// Port number.
@@ -119,10 +120,14 @@ type Probes struct {
 type Amounts struct {
 	// CPU in cores: 2, 0.5, or 500m (thousandths).
 	// +optional
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self)) && quantity(string(self)).isGreaterThan(quantity('0')) && quantity(string(self)).compareTo(quantity('1024')) <= 0",message="cpu must be more than 0 and at most 1024 cores, such as 500m or 2"
 	CPU *resource.Quantity `json:"cpu,omitempty"`
 	// Memory in bytes: 64Mi, 1Gi. Less than 16Mi starts no container.
 	// +optional
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self)) && quantity(string(self)).compareTo(quantity('16Mi')) >= 0 && quantity(string(self)).compareTo(quantity('64Ti')) <= 0",message="memory must be from 16Mi to 64Ti, such as 64Mi or 1Gi"
 	Memory *resource.Quantity `json:"memory,omitempty"`
 }
@@ -154,10 +159,10 @@ type ContainerSpec struct {
 	// +kubebuilder:validation:MaxLength=45
 	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip(self).family() == 4",message="address must be an IPv4 address such as 10.0.1.7"
 	Address string `json:"address,omitempty"`
-	// Image reference: [registry/]repository[:tag][@digest] (OCI distribution specification).
-	// +kubebuilder:validation:MinLength=1
+	// Image reference: [registry/]repository[:tag][@digest] (OCI distribution specification). What stands before the first slash is
+	// a registry when it has a dot or a port; all else is the repository, in lower case.
 	// +kubebuilder:validation:MaxLength=512
-	// +kubebuilder:validation:Pattern=`^([a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?(\.[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?)*(:[0-9]+)?/)?[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[a-f0-9]{64})?$`
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(([a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?([.][a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?)+(:[0-9]+)?|[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?:[0-9]+)/)?[a-z0-9]+(([.]|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+(([.]|_|__|-+)[a-z0-9]+)*)*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[a-f0-9]{64})?$')",message="image must be [registry/]repository[:tag][@sha256:digest] with the repository in lower case, such as registry.mni.internal/shop/web:1"
 	Image string `json:"image"`
 	// Command replaces the image's entrypoint.
 	// +optional
@@ -180,6 +185,7 @@ type ContainerSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:XValidation:rule="self.all(p, self.exists_one(q, q.port == p.port && q.protocol == p.protocol))",message="each port and protocol may stand only once"
+	// +kubebuilder:validation:XValidation:rule="self.all(p, !has(p.name) || p.name == '' || self.exists_one(q, has(q.name) && q.name == p.name))",message="each port's name may stand only once"
 	// +listType=atomic
 	Ports []Port `json:"ports,omitempty"`
 	// Probes of the Container.
@@ -190,7 +196,6 @@ type ContainerSpec struct {
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=5
-	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=63
 	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')",message="must be the name of a SecurityGroup of the same tenant, such as web"
 	SecurityGroups []string `json:"securityGroups,omitempty"`
@@ -200,7 +205,7 @@ type ContainerSpec struct {
 	// Node asks for one node by name; without it the scheduler chooses.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
-	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$`
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$')",message="node must be the name of a node, such as node-1"
 	Node string `json:"node,omitempty"`
 }
 

@@ -14,7 +14,8 @@ type VpcSpec struct {
 	// +kubebuilder:validation:XValidation:rule="isCIDR(self)",message="cidr must be an address range such as 10.0.0.0/16"
 	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self).ip().family() == 4",message="cidr must be IPv4; IPv6 is not supported yet"
 	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self) == cidr(self).masked()",message="cidr must be canonical: no bits set beyond the prefix length (10.0.0.0/16, not 10.0.0.5/16)"
-	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self).ip().family() != 4 || (cidr(self).prefixLength() >= 8 && cidr(self).prefixLength() <= 29)",message="cidr must be between /8 and /29: smaller ones have no room for Subnets"
+	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self).ip().family() != 4 || cidr(self).prefixLength() <= 29",message="cidr must be between /8 and /29: smaller ones have no room for Subnets"
+	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self).ip().family() != 4 || cidr(self).prefixLength() >= 8",message="cidr must be between /8 and /29: this one is larger than /8; choose a part of it, such as 10.0.0.0/16"
 	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self).ip().family() != 4 || !['0.0.0.0/8', '100.64.0.0/10', '127.0.0.0/8', '169.254.0.0/16', '192.0.2.0/24', '198.18.0.0/15', '224.0.0.0/4', '240.0.0.0/4'].exists(r, cidr(r).containsCIDR(self) || cidr(self).containsCIDR(r))",message="cidr meets a reserved range (0.0.0.0/8, 100.64.0.0/10, 127.0.0.0/8, 169.254.0.0/16, 192.0.2.0/24, 198.18.0.0/15, 224.0.0.0/4 or 240.0.0.0/4); choose another, such as 10.0.0.0/16"
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cidr cannot be changed; make a new Vpc"
 	CIDR string `json:"cidr"`
