@@ -44,7 +44,7 @@ help: ## Show this list
 
 .PHONY: up
 up: install build ## Install what is missing, build, start a two-node cloud, run the quick start
-	@bin/mni up --nodes $(NODES) --instance $(INSTANCE)
+	@bin/mni up --nodes $(NODES) --instance $(INSTANCE) --no-hints
 	@hack/quickstart $(INSTANCE)
 
 .PHONY: down

@@ -193,5 +193,5 @@ func sameContent(before, after *unstructured.Unstructured) bool {
 
 // complain prints an error while the command goes on.
 func (c *connection) complain(err error) {
-	printError(c.streams.ErrOut, c.explain(err))
+	printError(c.flags, c.streams.ErrOut, c.explain(err))
 }

@@ -39,6 +39,7 @@ func writeReference(root *cobra.Command, folder string) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
+	root.Annotations = nil // the reference calls the program by its plain name
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	if err := os.WriteFile(filepath.Join(folder, "README.md"), referenceIndex(root), 0o644); err != nil {

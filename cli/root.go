@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -131,7 +132,7 @@ func Execute(ctx context.Context, root *cobra.Command, args []string) int {
 	case ctx.Err() != nil:
 		return ExitInterrupted
 	}
-	printError(root.ErrOrStderr(), err)
+	printError(root, root.ErrOrStderr(), err)
 	if errors.As(err, &usage) || cmd == root {
 		fmt.Fprintf(root.ErrOrStderr(), "Run '%s --help' for usage.\n", cmd.CommandPath())
 		return ExitUsage
@@ -142,17 +143,17 @@ func Execute(ctx context.Context, root *cobra.Command, args []string) int {
 // errShown is returned by a command that has already printed what went wrong.
 var errShown = errors.New("failed")
 
-// printError prints an error, or each of several.
-func printError(w io.Writer, err error) {
+// printError prints an error, or each of several. Commands to run stand in it as the user calls this program.
+func printError(root *cobra.Command, w io.Writer, err error) {
 	// Only the outermost error may be several.
 	if several, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range several.Unwrap() {
-			printError(w, e)
+			printError(root, w, e)
 		}
 		return
 	}
 	if !errors.Is(err, errShown) {
-		fmt.Fprintf(w, "error: %v\n", err)
+		fmt.Fprintf(w, "error: %s\n", strings.ReplaceAll(err.Error(), "`mni ", "`"+root.CommandPath()+" "))
 	}
 }
 

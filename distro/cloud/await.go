@@ -72,7 +72,7 @@ func (c Cloud) awaitParts(ctx context.Context, plan supervisor.Plan, progress Pr
 			return status, fmt.Errorf("the supervisor ended, see %s: %w", plan.Log("supervisor"), err)
 		}
 		for _, p := range status.Parts {
-			if (p.State == supervisor.Ready || p.State == supervisor.Done) && !announced[p.Name] {
+			if p.Ready() && !announced[p.Name] {
 				announced[p.Name] = true
 				progress(p.Name + " is ready")
 			}

@@ -99,16 +99,30 @@ func open(inst instance.Instance) (Cloud, error) {
 	return Cloud{Instance: inst, BinDir: binDir, ImageLayout: filepath.Join(filepath.Dir(binDir), "build", "images")}, nil
 }
 
+func (c Cloud) lockFile() string { return filepath.Join(instance.RunRoot, c.Instance.Name+".lock") }
+
 // lock keeps two commands from changing the instance at once.
 func (c Cloud) lock() (func(), error) {
-	if err := os.MkdirAll(instance.RunRoot, 0o755); err != nil {
-		return nil, err
+	for {
+		if err := os.MkdirAll(instance.RunRoot, 0o755); err != nil {
+			return nil, err
+		}
+		unlock, err := instance.TryLock(c.lockFile())
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // another instance's end has just removed the folder
+		case errors.Is(err, instance.ErrLocked):
+			return nil, fmt.Errorf("another `mni up`, `down` or `reset` is at work on instance %q: wait for it to end", c.Instance.Name)
+		default:
+			return unlock, err
+		}
 	}
-	unlock, err := instance.TryLock(filepath.Join(instance.RunRoot, c.Instance.Name+".lock"))
-	if errors.Is(err, instance.ErrLocked) {
-		return nil, fmt.Errorf("another `mni up`, `down` or `reset` is at work on instance %q: wait for it to end", c.Instance.Name)
-	}
-	return unlock, err
+}
+
+// removeLock removes the lock's file, and the folder when it was the last instance's. The caller holds the lock, and changes
+// nothing after this.
+func (c Cloud) removeLock() {
+	_ = os.Remove(c.lockFile())
+	_ = unix.Rmdir(instance.RunRoot)
 }
 
 // Client speaks to the instance's supervisor.
@@ -215,7 +229,11 @@ func (c Cloud) Down(ctx context.Context, progress Progress) error {
 		return err
 	}
 	defer unlock()
-	return c.down(ctx, progress)
+	if err := c.down(ctx, progress); err != nil {
+		return err
+	}
+	c.removeLock()
+	return nil
 }
 
 func (c Cloud) down(ctx context.Context, progress Progress) error {
@@ -244,8 +262,11 @@ func (c Cloud) Reset(ctx context.Context, progress Progress) error {
 	if err := os.RemoveAll(c.Instance.StateDir()); err != nil {
 		return fmt.Errorf("delete the state: %w", err)
 	}
-	_ = os.Remove(filepath.Join(instance.RunRoot, c.Instance.Name+".lock"))
-	return Registry().Release(c.Instance.Name)
+	if err := Registry().Release(c.Instance.Name); err != nil {
+		return err
+	}
+	c.removeLock()
+	return nil
 }
 
 // Running says whether a supervisor answers.

@@ -1,6 +1,7 @@
 package cloud
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -84,7 +85,7 @@ func notReady(n *corev1.Node, since time.Time) string {
 		case c.LastHeartbeatTime.Time.Before(since.Truncate(time.Second)): // the API keeps whole seconds
 			return "its kubelet has not reported yet"
 		case c.Status != corev1.ConditionTrue:
-			return c.Message
+			return cmp.Or(c.Message, c.Reason, "its kubelet does not say why")
 		}
 		return ""
 	}

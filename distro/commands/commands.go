@@ -8,9 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -53,66 +51,6 @@ func progress(out io.Writer) cloud.Progress {
 	return func(step string) { fmt.Fprintf(out, "%6.1fs  %s\n", time.Since(start).Seconds(), step) }
 }
 
-func upCommand() *cobra.Command {
-	var name string
-	var nodes int
-	cmd := &cobra.Command{
-		Use:   "up",
-		Short: "Start a cloud on this machine, or bring a running one up to date",
-		Long: `Start a cloud on this machine, and return when it answers.
-
-What an earlier cloud of the same name kept (VPCs, containers, images) is there again. A cloud that runs already is
-brought to the programs and configuration of this mni; parts that did not change are left alone.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := rootOnly(); err != nil {
-				return err
-			}
-			c, err := cloud.Take(name)
-			if err != nil {
-				return err
-			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-			defer stop()
-			start := time.Now()
-			summary, err := c.Up(ctx, nodes, progress(cmd.ErrOrStderr()))
-			if err != nil {
-				return err
-			}
-			printSummary(cmd.OutOrStdout(), name, summary, time.Since(start))
-			return nil
-		},
-	}
-	cmd.Flags().IntVar(&nodes, "nodes", 2, "how many nodes the cloud has")
-	instanceFlag(cmd, &name)
-	return cmd
-}
-
-func printSummary(out io.Writer, name string, s cloud.Summary, took time.Duration) {
-	if s.Already {
-		fmt.Fprintf(out, "Cloud %q was running already, with %d nodes.\n", name, s.Nodes)
-	} else {
-		fmt.Fprintf(out, "Cloud %q is ready: %d nodes, in %.1f s.\n", name, s.Nodes, took.Seconds())
-	}
-	flag, found := cloud.Flag(name), "   (mni uses it by default)"
-	if flag != "" {
-		found = ""
-	}
-	for _, warning := range s.Warnings {
-		fmt.Fprintf(out, "\nWarning: %s.\n", warning)
-	}
-	fmt.Fprintf(out, `
-  API server   %s
-  kubeconfig   %s%s
-
-Try:
-  mni status%[4]s
-  mni apply%[4]s -f examples/quickstart
-  mni get%[4]s containers -A
-  mni down%[4]s
-`, s.APIServer, s.Kubeconfig, found, flag)
-}
-
 func downCommand() *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
@@ -132,9 +70,12 @@ func downCommand() *cobra.Command {
 				return nil
 			}
 			if err := c.Down(cmd.Context(), progress(cmd.ErrOrStderr())); err != nil {
+				ifStopped(cmd, func() string {
+					return fmt.Sprintf("before cloud %q was: its state is kept; `mni down%s` goes on", name, cloud.Flag(name))
+				})
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "Cloud %q is stopped. `mni up%s` starts it again with its state.\n", name, cloud.Flag(name))
+			fmt.Fprintf(cmd.OutOrStdout(), "Cloud %q is stopped. `%s up%s` starts it again with its state.\n", name, cmd.Root().CommandPath(), cloud.Flag(name))
 			return nil
 		},
 	}
@@ -167,6 +108,9 @@ func resetCommand() *cobra.Command {
 				}
 			}
 			if err := c.Reset(cmd.Context(), progress(cmd.ErrOrStderr())); err != nil {
+				ifStopped(cmd, func() string {
+					return fmt.Sprintf("before cloud %q was deleted: its state is still there; `mni reset%s` goes on", name, cloud.Flag(name))
+				})
 				return err
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "Cloud %q is deleted.\n", name)
@@ -214,4 +158,11 @@ func rootOnly() error {
 		return fmt.Errorf("this takes root's rights and runs as user %d: run it with sudo", uid)
 	}
 	return nil
+}
+
+// ifStopped says how things are, and what to do, when a signal stopped the command.
+func ifStopped(cmd *cobra.Command, how func() string) {
+	if cmd.Context().Err() != nil {
+		fmt.Fprintf(cmd.ErrOrStderr(), "Stopped %s.\n", strings.ReplaceAll(how(), "`mni ", "`"+cmd.Root().CommandPath()+" "))
+	}
 }

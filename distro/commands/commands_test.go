@@ -3,6 +3,8 @@ package commands
 import (
 	"bytes"
 	"context"
+	"errors"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,10 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/mnicloud/mnicloud/distro/cloud"
-	"github.com/mnicloud/mnicloud/distro/supervisor"
 )
 
 func TestTheTailOfALogIsItsLastLines(t *testing.T) {
@@ -90,29 +94,75 @@ func TestAFollowedLogGoesOnAfterItWasRotated(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
-func TestStatusIsOneLineAPart(t *testing.T) {
-	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	var out bytes.Buffer
-	require.NoError(t, printStatus(&out, supervisor.Status{Parts: []supervisor.PartStatus{
-		{Name: "etcd", State: supervisor.Ready, Since: now.Add(-90 * time.Minute), Restarts: 2, MemoryBytes: 100 << 20},
-		{Name: "node-1/kubelet", State: supervisor.BackOff, Message: "exit status 1"},
-	}}, now))
-	require.Equal(t, `PART             STATE     RESTARTS   AGE   MEMORY    MESSAGE
-etcd             Ready     2          90m   100 MiB   
-node-1/kubelet   BackOff   0          -     -         exit status 1
-
-2 parts, 100 MiB
-`, out.String())
-}
-
-func TestTheSummarySaysHowToGoOn(t *testing.T) {
+func TestTheSummarySaysWhereTheCloudIs(t *testing.T) {
 	var out bytes.Buffer
 	printSummary(&out, "other", cloud.Summary{Nodes: 2, Kubeconfig: "/k", APIServer: "https://a", Warnings: []string{"watch out"}}, 12*time.Second)
-	for _, want := range []string{`Cloud "other" is ready: 2 nodes, in 12.0 s`, "/k", "https://a", "Warning: watch out.", "mni down --instance other"} {
-		require.Contains(t, out.String(), want)
-	}
+	require.Equal(t, `Cloud "other" is ready: 2 nodes, in 12.0 s.
+
+Warning: watch out.
+
+  API server   https://a
+  kubeconfig   /k
+`, out.String())
 	out.Reset()
 	printSummary(&out, "default", cloud.Summary{Already: true, Nodes: 1}, 0)
 	require.Contains(t, out.String(), `Cloud "default" was running already, with 1 nodes.`)
-	require.NotContains(t, out.String(), "--instance")
+	require.Contains(t, out.String(), "mni uses it by default")
+}
+
+func TestTheHintsCallTheProgramAsTheUserDid(t *testing.T) {
+	var out bytes.Buffer
+	printHints(&out, "bin/mni", " --instance other")
+	require.Equal(t, `
+Try:
+  bin/mni status --instance other
+  bin/mni apply --instance other -f examples/quickstart
+  bin/mni get --instance other containers -A
+  bin/mni down --instance other
+`, out.String())
+}
+
+func TestACommandThatIsStoppedSaysHowThingsAreAndWhatToDo(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	var out bytes.Buffer
+	cmd := &cobra.Command{Use: "mni", Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "bin/mni"}}
+	cmd.SetErr(&out)
+	cmd.SetContext(ctx)
+	how := func() string { return halfStarted("other", true) }
+	ifStopped(cmd, how)
+	require.Empty(t, out.String(), "nothing stopped it")
+	stop()
+	ifStopped(cmd, how)
+	require.Equal(t, "Stopped before cloud \"other\" was ready: its parts run on without this command; `bin/mni status --instance other` tells how they are, "+
+		"`bin/mni up --instance other` waits for them, `bin/mni down --instance other` stops them.\n", out.String())
+	require.Equal(t, "before cloud \"default\" ran: `mni up` starts anew, `mni down` removes what was made so far", halfStarted("default", false))
+}
+
+func TestALogOfNothingIsAnsweredWithThePartsToo(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "node-1"), 0o700))
+	for _, part := range []string{"etcd", "node-1/kubelet"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, part+".log"), nil, 0o600))
+	}
+	notFound := apierrors.NewNotFound(schema.GroupResource{Resource: "containers"}, "x")
+	noCloud := &url.Error{Op: "Get", URL: "https://a", Err: errors.New("connection refused")}
+	usage := errors.New("neither a Container nor a Pod")
+	const parts = "there are: etcd, node-1/kubelet"
+	for _, tc := range []struct {
+		name string
+		err  error
+		told bool
+	}{
+		{"etc", notFound, true},
+		{"etc", noCloud, true},
+		{"node-1/kublet", usage, true},
+		{"pod/x", notFound, false},
+		{"../x", usage, false},
+		{"web", errors.New("container/web does not run yet"), false},
+	} {
+		err := orPart(dir, tc.name, tc.err)
+		require.ErrorIs(t, err, tc.err)
+		require.Equal(t, tc.told, strings.Contains(err.Error(), parts), "%s: %v", tc.name, err)
+	}
+	require.NoError(t, orPart(dir, "web", nil))
 }

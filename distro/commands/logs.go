@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/mnicloud/mnicloud/distro/instance"
 )
@@ -36,7 +38,11 @@ given: etcd, apiserver, node-1/kubelet, supervisor, ... Of the flags, --tail and
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		dir, ok := partLogs(cmd, args[0])
 		if !ok {
-			return containers(cmd, args)
+			err := containers(cmd, args)
+			if parts, ok := partLogs(cmd, ""); ok {
+				err = orPart(parts, args[0], err)
+			}
+			return err
 		}
 		follow, err := cmd.Flags().GetBool("follow")
 		if err != nil {
@@ -55,6 +61,24 @@ given: etcd, apiserver, node-1/kubelet, supervisor, ... Of the flags, --tail and
 		}
 		return found, directive
 	}
+}
+
+// orPart adds to the error about a Container that was not found, or could not be looked for, which parts of the cloud there
+// are: one of them may have been meant.
+func orPart(dir, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	first, _, typed := strings.Cut(name, "/")
+	_, statErr := os.Stat(filepath.Join(dir, first))
+	unreachable := new(url.Error)
+	switch {
+	case typed && filepath.IsLocal(name) && statErr == nil: // a node's part
+	case !typed && (apierrors.IsNotFound(err) || errors.As(err, &unreachable)):
+	default:
+		return err
+	}
+	return fmt.Errorf("%w; no part of the cloud is named %q either, there are: %s", err, name, strings.Join(logNames(dir), ", "))
 }
 
 // partLogs is the folder of logs, if the command line may speak of the part (of any part when it is empty).

@@ -10,8 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // Registry remembers which instance has which slot, in a file that all commands share under a lock.
@@ -132,36 +130,6 @@ func (r Registry) update(change func(map[string]int) error) error {
 		return err
 	}
 	return WriteFile(r.file(), raw, 0o644)
-}
-
-// ErrLocked says that another process holds a lock.
-var ErrLocked = errors.New("locked by another process")
-
-// Lock waits for the exclusive lock on a file and returns what releases it. The kernel releases it when the process dies.
-func Lock(path string) (unlock func(), err error) { return lock(path, unix.LOCK_EX) }
-
-// TryLock is Lock that fails with ErrLocked instead of waiting.
-func TryLock(path string) (unlock func(), err error) { return lock(path, unix.LOCK_EX|unix.LOCK_NB) }
-
-func lock(path string, how int) (func(), error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("open the lock: %w", err)
-	}
-	for {
-		err = unix.Flock(int(f.Fd()), how)
-		if !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
-	if err != nil {
-		_ = f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, ErrLocked
-		}
-		return nil, fmt.Errorf("lock %s: %w", path, err)
-	}
-	return func() { _ = f.Close() }, nil
 }
 
 // WriteFile replaces a file as a whole: after a power cut there is the old content or the new, never half of it.

@@ -74,18 +74,6 @@ func TestNamesThatDoNotFitAreRefused(t *testing.T) {
 	}
 }
 
-func TestAHeldLockIsNotTakenTwice(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "lock")
-	unlock, err := TryLock(path)
-	require.NoError(t, err)
-	_, err = TryLock(path)
-	require.ErrorIs(t, err, ErrLocked)
-	unlock()
-	unlock, err = TryLock(path)
-	require.NoError(t, err)
-	unlock()
-}
-
 func TestInstancesNeverShareAddressesPortsOrNames(t *testing.T) {
 	reserved := netip.MustParsePrefix("198.18.0.0/15")
 	var ranges []netip.Prefix

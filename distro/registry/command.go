@@ -99,7 +99,7 @@ func listUsersCommand(state func() (State, error)) *cobra.Command {
 				return err
 			}
 			if !on {
-				fmt.Fprintln(cmd.ErrOrStderr(), "authentication is off; `mni registry user add NAME` turns it on")
+				fmt.Fprintf(cmd.ErrOrStderr(), "authentication is off; `%s registry user add NAME` turns it on\n", cmd.Root().CommandPath())
 			}
 			for _, name := range names {
 				fmt.Fprintln(cmd.OutOrStdout(), name)

@@ -33,6 +33,9 @@ type PartStatus struct {
 	Message string `json:"message,omitempty"`
 }
 
+// Ready says that the part does its work, or has done it.
+func (p PartStatus) Ready() bool { return p.State == Ready || p.State == Done }
+
 // Status is how an instance's parts are.
 type Status struct {
 	Instance string `json:"instance"`
@@ -46,7 +49,7 @@ type Status struct {
 
 // Ready says that every part is ready, or done.
 func (s Status) Ready() bool {
-	return len(s.Parts) > 0 && !slices.ContainsFunc(s.Parts, func(p PartStatus) bool { return p.State != Ready && p.State != Done })
+	return len(s.Parts) > 0 && !slices.ContainsFunc(s.Parts, func(p PartStatus) bool { return !p.Ready() })
 }
 
 // Supervisor runs a plan.

@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mnicloud/mnicloud/distro/cloud"
+	machine "github.com/mnicloud/mnicloud/distro/instance"
 	"github.com/mnicloud/mnicloud/distro/leftovers"
 	"github.com/mnicloud/mnicloud/distro/supervisor"
 	ctrv1 "github.com/mnicloud/mnicloud/services/ctr/api/v1alpha1"
@@ -160,12 +163,20 @@ func TestDownLeavesNothingAndUpKeepsTheState(t *testing.T) {
 	for _, l := range left {
 		t.Errorf("left behind: %s", l)
 	}
+	if lock := filepath.Join(machine.RunRoot, instance+".lock"); !errors.Is(stat(lock), fs.ErrNotExist) {
+		t.Errorf("left behind: %s", lock)
+	}
 	mustMni(t, "up", "--nodes", "2")
 	ready(t, w.server, w.shell)
 	w.works(t)
 	if w.server.Status.Address != address {
 		t.Errorf("the address was %s and is %s", address, w.server.Status.Address)
 	}
+}
+
+func stat(path string) error {
+	_, err := os.Stat(path)
+	return err
 }
 
 func TestAPowerCutIsFollowedByAWorkingCloud(t *testing.T) {

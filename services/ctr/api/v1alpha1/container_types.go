@@ -148,7 +148,6 @@ type Resources struct {
 // +kubebuilder:validation:XValidation:rule="has(self.address) == has(oldSelf.address) && (!has(self.address) || self.address == oldSelf.address)",message="address cannot be changed; make a new Container"
 type ContainerSpec struct {
 	// Subnet is the name of the Subnet, of the same tenant, that the Container is in.
-	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')",message="subnet must be the name of a Subnet of the same tenant, such as front"
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="subnet cannot be changed; make a new Container"

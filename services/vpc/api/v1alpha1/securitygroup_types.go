@@ -60,7 +60,6 @@ type SecurityGroupRule struct {
 	// SecurityGroup is the name of a SecurityGroup of the same tenant, maybe this one; the other side is what is in that group
 	// and in the same Vpc.
 	// +optional
-	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')",message="securityGroup must be the name of a SecurityGroup of the same tenant, such as web"
 	SecurityGroup *string `json:"securityGroup,omitempty"`

@@ -12,7 +12,6 @@ const Finalizer = "vpc.mnicloud.jp/cleanup"
 // SubnetSpec is what a Subnet should be.
 type SubnetSpec struct {
 	// VPC is the name of the Vpc, of the same tenant, that the Subnet is in.
-	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')",message="vpc must be the name of a Vpc of the same tenant, such as main"
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="vpc cannot be changed; make a new Subnet"

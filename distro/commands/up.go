@@ -1,0 +1,87 @@
+package commands
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mnicloud/mnicloud/distro/cloud"
+)
+
+func upCommand() *cobra.Command {
+	var name string
+	var nodes int
+	var quiet bool
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Start a cloud on this machine, or bring a running one up to date",
+		Long: `Start a cloud on this machine, and return when it answers.
+
+What an earlier cloud of the same name kept (VPCs, containers, images) is there again. A cloud that runs already is
+brought to the programs and configuration of this mni; parts that did not change are left alone.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := rootOnly(); err != nil {
+				return err
+			}
+			c, err := cloud.Take(name)
+			if err != nil {
+				return err
+			}
+			start := time.Now()
+			summary, err := c.Up(cmd.Context(), nodes, progress(cmd.ErrOrStderr()))
+			if err != nil {
+				ifStopped(cmd, func() string { return halfStarted(name, c.Running(context.WithoutCancel(cmd.Context()))) })
+				return err
+			}
+			printSummary(cmd.OutOrStdout(), name, summary, time.Since(start))
+			if !quiet {
+				printHints(cmd.OutOrStdout(), cmd.Root().CommandPath(), cloud.Flag(name))
+			}
+			return nil
+		},
+	}
+	cmd.Flags().IntVar(&nodes, "nodes", 2, "how many nodes the cloud has")
+	cmd.Flags().BoolVar(&quiet, "no-hints", false, "do not say what to try next")
+	instanceFlag(cmd, &name)
+	return cmd
+}
+
+func printSummary(out io.Writer, name string, s cloud.Summary, took time.Duration) {
+	if s.Already {
+		fmt.Fprintf(out, "Cloud %q was running already, with %d nodes.\n", name, s.Nodes)
+	} else {
+		fmt.Fprintf(out, "Cloud %q is ready: %d nodes, in %.1f s.\n", name, s.Nodes, took.Seconds())
+	}
+	for _, warning := range s.Warnings {
+		fmt.Fprintf(out, "\nWarning: %s.\n", warning)
+	}
+	found := ""
+	if cloud.Flag(name) == "" {
+		found = "   (mni uses it by default)"
+	}
+	fmt.Fprintf(out, "\n  API server   %s\n  kubeconfig   %s%s\n", s.APIServer, s.Kubeconfig, found)
+}
+
+// printHints says what to try next: the commands as the user calls them, with the flag that names the instance.
+func printHints(out io.Writer, mni, flag string) {
+	fmt.Fprintf(out, `
+Try:
+  %[1]s status%[2]s
+  %[1]s apply%[2]s -f examples/quickstart
+  %[1]s get%[2]s containers -A
+  %[1]s down%[2]s
+`, mni, flag)
+}
+
+// halfStarted says how a cloud is whose start was stopped, as ifStopped wants it.
+func halfStarted(name string, running bool) string {
+	flag := cloud.Flag(name)
+	if running {
+		return fmt.Sprintf("before cloud %q was ready: its parts run on without this command; `mni status%[2]s` tells how they are, `mni up%[2]s` waits for them, `mni down%[2]s` stops them", name, flag)
+	}
+	return fmt.Sprintf("before cloud %q ran: `mni up%[2]s` starts anew, `mni down%[2]s` removes what was made so far", name, flag)
+}
