@@ -29,15 +29,6 @@ func TestEveryLinkLeadsToAFile(t *testing.T) {
 	}
 }
 
-func TestEveryPageForUsersIsThereInJapanese(t *testing.T) {
-	pages := []string{"quickstart.md", "concepts.md", "machine.md"}
-	howto, err := filepath.Glob("howto/*.md")
-	require.NoError(t, err)
-	for _, page := range append(pages, howto...) {
-		require.FileExists(t, filepath.Join("ja", page))
-	}
-}
-
 func markdown(t *testing.T, dir string) []string {
 	t.Helper()
 	var pages []string
