@@ -56,24 +56,50 @@ func Ensure(n instance.Node, binDir string, resolver []byte) error {
 	if err := makeFiles(n, resolver); err != nil {
 		return fmt.Errorf("%s: %w", n.Name(), err)
 	}
+	err := pinNew(n, binDir, pin)
+	for _, cpu := range processors() {
+		if !errors.Is(err, errTooEarly) {
+			break
+		}
+		err = pinNew(n, binDir, pin, cpu)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", n.Name(), err)
+	}
+	return nil
+}
+
+// errTooEarly is the kernel's word that a mount namespace could hold itself: it takes the one to be pinned for older than the
+// caller's. Linux from 6.18 on numbers namespaces by batches of each processor, so one made later on another processor may have
+// a lower number; on the processor of the caller's namespace it has not.
+var errTooEarly = errors.New("pin its mount namespace: the kernel takes it for older than this program's")
+
+// pinNew builds the node's mount namespace, on the processor if one is given, and pins it.
+func pinNew(n instance.Node, binDir, pin string, processor ...int) error {
 	type result struct {
 		tid int
 		err error
 	}
 	made, pinned := make(chan result), make(chan struct{})
 	go spawn.OnThread(func() {
-		err := build(n, binDir)
+		err := onProcessor(processor...)
+		if err == nil {
+			err = build(n, binDir)
+		}
 		made <- result{unix.Gettid(), err}
 		<-pinned
 	})
 	defer close(pinned)
 	got := <-made
 	if got.err != nil {
-		return fmt.Errorf("%s: make its mount namespace: %w", n.Name(), got.err)
+		return fmt.Errorf("make its mount namespace: %w", got.err)
 	}
-	source := fmt.Sprintf("/proc/self/task/%d/ns/mnt", got.tid)
-	if err := unix.Mount(source, pin, "", unix.MS_BIND, ""); err != nil {
-		return fmt.Errorf("%s: pin its mount namespace: %w", n.Name(), err)
+	err := unix.Mount(fmt.Sprintf("/proc/self/task/%d/ns/mnt", got.tid), pin, "", unix.MS_BIND, "")
+	switch {
+	case errors.Is(err, unix.EINVAL):
+		return errTooEarly
+	case err != nil:
+		return fmt.Errorf("pin its mount namespace: %w", err)
 	}
 	return nil
 }
