@@ -14,7 +14,7 @@ import (
 	"strconv"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/cli-runtime/pkg/resource"
@@ -253,7 +253,7 @@ func (d *document) complete() error {
 	if d.object.GetName() == "" {
 		return d.errorf("metadata", "%s: metadata.name is missing", d.object.GetKind())
 	}
-	if wrong := path.IsValidPathSegmentName(d.object.GetName()); len(wrong) > 0 {
+	if wrong := content.IsPathSegmentName(d.object.GetName()); len(wrong) > 0 {
 		return d.errorf("metadata.name", "%s: metadata.name: %q %s", d.object.GetKind(), d.object.GetName(), strings.Join(wrong, ", "))
 	}
 	return nil

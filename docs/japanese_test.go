@@ -38,7 +38,7 @@ type outline struct {
 }
 
 var (
-	fence   = regexp.MustCompile("(?ms)^```[a-z]*\n(.*?)^```$")
+	fence   = regexp.MustCompile("(?s)(?:^|\n)```[a-z]*\n(.*?\n)```")
 	comment = regexp.MustCompile(`(?m) *#.*$`)
 )
 
