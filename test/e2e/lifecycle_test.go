@@ -25,15 +25,15 @@ import (
 	ctrv1 "github.com/mnicloud/mnicloud/services/ctr/api/v1alpha1"
 )
 
-// parts are the cloud's parts, by name, as `mni status` says them.
+// parts are the cloud's parts, by name, as `mni status` says them; an error while one is not ready. A node may be lost.
 func parts(ctx context.Context) (map[string]supervisor.PartStatus, error) {
 	out, err := mni(ctx, "status", "-o", "json")
-	if err != nil {
-		return nil, fmt.Errorf("%w: %s", err, out)
-	}
 	var status supervisor.Status
-	if err := json.Unmarshal([]byte(out), &status); err != nil {
-		return nil, fmt.Errorf("mni status -o json: %w: %s", err, out)
+	if parseErr := json.NewDecoder(strings.NewReader(out)).Decode(&status); parseErr != nil {
+		return nil, fmt.Errorf("mni status -o json: %w: %s", errors.Join(err, parseErr), out)
+	}
+	if !status.Ready() {
+		return nil, fmt.Errorf("%w: %s", err, out)
 	}
 	byName := map[string]supervisor.PartStatus{}
 	for _, part := range status.Parts {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -101,6 +102,9 @@ func TestALostNodesContainersRunElsewhereAndItCannotSendAsTheyWhenItComesBack(t 
 	t.Logf("runs elsewhere %.1f s after the node was cut off", took.Seconds())
 	if took > moveWithin {
 		t.Errorf("it took %s, more than %s", took, moveWithin)
+	}
+	if out, err := mni(t.Context(), "status"); err == nil || !strings.Contains(out, "not ready: node "+nodes[1]) || !strings.Contains(out, "1 of 2 nodes ready") {
+		t.Errorf("mni status says nothing of the lost node: %v\n%s", err, out)
 	}
 	if server.Status.Address != address || macOf(t, server) != mac {
 		t.Errorf("it was %s %s and is %s %s", address, mac, server.Status.Address, macOf(t, server))
