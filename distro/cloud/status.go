@@ -33,15 +33,15 @@ const nodesTimeout = 3 * time.Second
 
 // Nodes asks the API server how the nodes are whose kubelets are among the parts, in the parts' order.
 func (c Cloud) Nodes(ctx context.Context, status supervisor.Status) ([]NodeStatus, error) {
-	return nodesOf(ctx, c.Instance.AdminKubeconfig(), status)
+	return nodesOf(ctx, c.Instance.AdminKubeconfig(), nodesTimeout, status)
 }
 
-func nodesOf(ctx context.Context, kubeconfig string, status supervisor.Status) ([]NodeStatus, error) {
+func nodesOf(ctx context.Context, kubeconfig string, timeout time.Duration, status supervisor.Status) ([]NodeStatus, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("read the owner's kubeconfig: %w", err)
 	}
-	config.Timeout = nodesTimeout
+	config.Timeout = timeout
 	kube, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, err
@@ -49,6 +49,9 @@ func nodesOf(ctx context.Context, kubeconfig string, status supervisor.Status) (
 	list, err := kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if request := new(url.Error); errors.As(err, &request) {
 		err = request.Err // without the address and query, which say nothing here
+		if request.Timeout() {
+			err = fmt.Errorf("it did not answer within %s", timeout)
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the API server does not say how the nodes are: %w", err)

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -59,7 +60,12 @@ func TestANodeIsNotReadyByWhatAnEarlierKubeletSaidNorWithoutAReason(t *testing.T
 }
 
 func TestNodesAreAskedOfTheAPIServerAndAnUnreachableOneIsTold(t *testing.T) {
+	var mute atomic.Bool
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if mute.Load() {
+			<-r.Context().Done()
+			return
+		}
 		w.Header().Set("Content-Type", "application/json")
 		if r.URL.Path != "/api/v1/nodes" {
 			w.WriteHeader(http.StatusNotFound)
@@ -74,15 +80,19 @@ func TestNodesAreAskedOfTheAPIServerAndAnUnreachableOneIsTold(t *testing.T) {
 		Clusters: map[string]*clientcmdapi.Cluster{"c": {Server: server.URL}},
 		Contexts: map[string]*clientcmdapi.Context{"x": {Cluster: "c"}}, CurrentContext: "x",
 	}, kubeconfig))
-	nodes, err := nodesOf(t.Context(), kubeconfig, theParts())
+	nodes, err := nodesOf(t.Context(), kubeconfig, time.Minute, theParts())
 	require.NoError(t, err)
 	require.Len(t, nodes, 3)
 	require.True(t, nodes[0].Ready)
 
+	mute.Store(true)
+	_, err = nodesOf(t.Context(), kubeconfig, 50*time.Millisecond, theParts())
+	require.EqualError(t, err, "the API server does not say how the nodes are: it did not answer within 50ms")
+
 	server.Close()
-	_, err = nodesOf(t.Context(), kubeconfig, theParts())
+	_, err = nodesOf(t.Context(), kubeconfig, time.Minute, theParts())
 	require.ErrorContains(t, err, "the API server does not say how the nodes are: ")
 	require.ErrorContains(t, err, "connection refused")
-	_, err = nodesOf(t.Context(), kubeconfig+"-missing", theParts())
+	_, err = nodesOf(t.Context(), kubeconfig+"-missing", time.Minute, theParts())
 	require.ErrorContains(t, err, "read the owner's kubeconfig")
 }
