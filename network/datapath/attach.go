@@ -37,8 +37,12 @@ func (d *Datapath) DetachPod(ifindex int) error {
 	return errors.Join(
 		removeLink(d.linkPath(podLinkPrefix+strconv.Itoa(ifindex))),
 		removeFilter(ifindex),
-		d.Drops.DeleteInterface(ifindex),
+		d.forgetCounters(ifindex),
 	)
+}
+
+func (d *Datapath) forgetCounters(ifindex int) error {
+	return errors.Join(d.Drops.DeleteInterface(ifindex), d.Deliveries.DeleteInterface(ifindex))
 }
 
 // CollectLinks removes the pins of links whose interface is gone and returns how many there were.
@@ -65,7 +69,7 @@ func (d *Datapath) CollectLinks() (int, error) {
 		}
 		if err == nil {
 			removed++
-			err = errors.Join(removeLink(d.linkPath(entry.Name())), d.Drops.DeleteInterface(ifindex))
+			err = errors.Join(removeLink(d.linkPath(entry.Name())), d.forgetCounters(ifindex))
 		}
 		if err != nil {
 			errs = append(errs, err)

@@ -60,6 +60,8 @@ type Datapath struct {
 	Policies *Policies
 	// Drops counts dropped packets.
 	Drops *Drops
+	// Deliveries counts packets that were given to interfaces.
+	Deliveries *Deliveries
 
 	config     Config
 	mode       Mode
@@ -124,6 +126,7 @@ func (d *Datapath) openTables() {
 	d.Services = newServices(m[bpfMapServices], m[bpfMapBackends], d.Conntrack)
 	d.Policies = newPolicies(m[bpfMapPolicyPeers], m[bpfMapPolicyRules], m[bpfMapPolicyNumbers])
 	d.Drops = &Drops{m: m[bpfMapDrops]}
+	d.Deliveries = &Deliveries{m: m[bpfMapDeliveries]}
 }
 
 // Mode says how programs are attached.
@@ -162,7 +165,7 @@ func linksDir(pinPath string) string { return filepath.Join(pinPath, "links") }
 func openMaps(spec *ebpf.CollectionSpec, dir string) (map[string]*ebpf.Map, error) {
 	maps := map[string]*ebpf.Map{}
 	for name, mapSpec := range spec.Maps {
-		if mapSpec.Name[0] == '.' || name == bpfMapTraces { // of this load alone
+		if ofOneLoad(name) {
 			continue
 		}
 		m, err := openMap(mapSpec, filepath.Join(dir, name))
@@ -174,6 +177,9 @@ func openMaps(spec *ebpf.CollectionSpec, dir string) (map[string]*ebpf.Map, erro
 	}
 	return maps, nil
 }
+
+// ofOneLoad tells of maps that are no pinned ones: sections of constants and variables, and what tracing needs.
+func ofOneLoad(name string) bool { return name[0] == '.' || name == bpfMapTraces }
 
 func openMap(spec *ebpf.MapSpec, path string) (*ebpf.Map, error) {
 	m, err := ebpf.LoadPinnedMap(path, nil)

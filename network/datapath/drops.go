@@ -14,26 +14,18 @@ type DropKey struct {
 	Reason  Reason
 }
 
-// DropCount counts dropped packets (a segmented one once) and their bytes with Ethernet headers.
-type DropCount struct {
-	Packets, Bytes uint64
-}
-
 // Drops is the counters of dropped packets.
 type Drops struct{ m *ebpf.Map }
 
 // List returns all counters, summed over CPUs.
-func (d *Drops) List() (map[DropKey]DropCount, error) {
-	counts := map[DropKey]DropCount{}
+func (d *Drops) List() (map[DropKey]Count, error) {
+	counts := map[DropKey]Count{}
 	var key bpfDropKey
-	var values []bpfDropValue
+	var values []bpfCount
 	iterator := d.m.Iterate()
 	for iterator.Next(bytesOf(&key), &values) {
-		var sum DropCount
-		for _, value := range values {
-			sum.Packets += value.Packets
-			sum.Bytes += value.Bytes
-		}
+		var sum Count
+		sum.add(values)
 		counts[DropKey{Ifindex: int(key.Ifindex), Reason: Reason(key.Reason)}] = sum
 	}
 	if err := iterator.Err(); err != nil {

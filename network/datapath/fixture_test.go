@@ -55,6 +55,8 @@ type node struct {
 	cloud   *cloud
 	address netip.Addr
 	pods    int
+	// tracer foretells what each packet meets.
+	tracer *Tracer
 }
 
 // pod is an interface on a node.
@@ -81,7 +83,12 @@ func newCloud(t testing.TB, nodes int, settings ...func(*Config)) *cloud {
 		d, err := load(config, true)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, d.Close()) })
-		c.nodes = append(c.nodes, &node{Datapath: d, cloud: c, address: netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)})})
+		constants, err := constantsOf(d.program(bpfProgPodEgress))
+		require.NoError(t, err)
+		tracer, err := newTracer(config.PinPath, constants)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, tracer.Close()) })
+		c.nodes = append(c.nodes, &node{Datapath: d, tracer: tracer, cloud: c, address: netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)})})
 	}
 	for _, n := range c.nodes {
 		for _, member := range c.nodes {
@@ -150,20 +157,12 @@ type outcome struct {
 	told bool
 }
 
-// skBuff is the part of struct __sk_buff that BPF_PROG_TEST_RUN takes.
-type skBuff struct {
-	_       [10]uint32
-	ifindex uint32
-	_       [30]uint32
-	gsoSegs uint32
-	_       [2]uint32
-	gsoSize uint32
-	_       [3]uint32
-}
-
+// run gives a frame to a program, having asked the tracer what would become of it: it must be right.
 func (n *node) run(program string, frame []byte, ctx skBuff, trace bpfTrace) outcome {
 	t := n.cloud.t
 	t.Helper()
+	foretold, err := n.tracer.run(program, frame, ctx, trace)
+	require.NoError(t, err)
 	before, err := n.Drops.List()
 	require.NoError(t, err)
 	require.NoError(t, n.collection.Maps[bpfMapTraces].Put(uint32(0), trace))
@@ -193,6 +192,15 @@ func (n *node) run(program string, frame []byte, ctx skBuff, trace bpfTrace) out
 	} else {
 		require.EqualValues(t, 7, action, "neither counted as dropped nor TC_ACT_REDIRECT")
 	}
+	actual := Verdict{
+		Target: Target(o.target), Ifindex: int(o.trace.Ifindex), VNI: o.trace.Vni, Member: foretold.Member, Steps: foretold.Steps,
+		Drop: o.drop, DropIfindex: o.dropAt,
+	}
+	if action == actionRedirect {
+		actual.Frame = o.frame
+	}
+	require.Equal(t, actual, foretold, "the tracer foretold something else")
+	require.Equal(t, o.trace.Member, toAddress(foretold.Member).W[3])
 	return o
 }
 

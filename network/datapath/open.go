@@ -17,7 +17,7 @@ func Open(pinPath string) (*Datapath, error) {
 	}
 	d := &Datapath{config: Config{PinPath: pinPath}, collection: &ebpf.Collection{Maps: map[string]*ebpf.Map{}}}
 	for name, mapSpec := range spec.Maps {
-		if mapSpec.Name[0] == '.' || name == bpfMapTraces {
+		if ofOneLoad(name) {
 			continue
 		}
 		m, err := ebpf.LoadPinnedMap(filepath.Join(mapsDir(pinPath), name), nil)

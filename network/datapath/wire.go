@@ -25,6 +25,14 @@ func fromAddress(w bpfAddress) netip.Addr {
 	return netip.AddrFrom16(*(*[16]byte)(unsafe.Pointer(&w))).Unmap()
 }
 
+// fromIPv4 is an address of four bytes; the zero Addr for 0.
+func fromIPv4(word uint32) netip.Addr {
+	if word == 0 {
+		return netip.Addr{}
+	}
+	return netip.AddrFrom4(*(*[4]byte)(unsafe.Pointer(&word)))
+}
+
 func networkPort(port uint16) uint16 {
 	return binary.NativeEndian.Uint16([]byte{byte(port >> 8), byte(port)})
 }

@@ -108,6 +108,12 @@ type bpfConntrackKey struct {
 	Pad             [3]uint8
 }
 
+type bpfCount struct {
+	_       structs.HostLayout
+	Packets uint64
+	Bytes   uint64
+}
+
 type bpfDropKey struct {
 	_       structs.HostLayout
 	Ifindex uint32
@@ -159,12 +165,6 @@ const (
 	bpfDropReasonDROP_INFRASTRUCTURE_PROTOCOL bpfDropReason = 39
 	bpfDropReasonDROP_REASON_COUNT            bpfDropReason = 40
 )
-
-type bpfDropValue struct {
-	_       structs.HostLayout
-	Packets uint64
-	Bytes   uint64
-}
 
 type bpfEndpoint struct {
 	_       structs.HostLayout
@@ -365,6 +365,36 @@ type bpfTrace struct {
 	Member     uint32
 }
 
+type bpfTraceLog struct {
+	_     structs.HostLayout
+	Count uint32
+	Steps [16]struct {
+		_       structs.HostLayout
+		Kind    uint32
+		Number  uint32
+		Address uint32
+		Known   uint32
+	}
+}
+
+type bpfTraceStepKind uint32
+
+const (
+	bpfTraceStepKindSTEP_NONE           bpfTraceStepKind = 0
+	bpfTraceStepKindSTEP_SOURCE         bpfTraceStepKind = 1
+	bpfTraceStepKindSTEP_MEMBER         bpfTraceStepKind = 2
+	bpfTraceStepKindSTEP_MEMBER_SOURCE  bpfTraceStepKind = 3
+	bpfTraceStepKindSTEP_ANSWER         bpfTraceStepKind = 4
+	bpfTraceStepKindSTEP_SERVICE        bpfTraceStepKind = 5
+	bpfTraceStepKindSTEP_SERVICE_ANSWER bpfTraceStepKind = 6
+	bpfTraceStepKindSTEP_SUBNET         bpfTraceStepKind = 7
+	bpfTraceStepKindSTEP_ENDPOINT       bpfTraceStepKind = 8
+	bpfTraceStepKindSTEP_OUTSIDE        bpfTraceStepKind = 9
+	bpfTraceStepKindSTEP_EGRESS         bpfTraceStepKind = 10
+	bpfTraceStepKindSTEP_INGRESS        bpfTraceStepKind = 11
+	bpfTraceStepKindSTEP_OPENED         bpfTraceStepKind = 12
+)
+
 type bpfTraceTarget uint32
 
 const (
@@ -383,6 +413,7 @@ const (
 	bpfMapAliasFlows           = "alias_flows"
 	bpfMapBackends             = "backends"
 	bpfMapConntracks           = "conntracks"
+	bpfMapDeliveries           = "deliveries"
 	bpfMapDrops                = "drops"
 	bpfMapEndpoints            = "endpoints"
 	bpfMapErrorTimes           = "error_times"
@@ -414,6 +445,7 @@ const (
 	bpfVarMtu                  = "mtu"
 	bpfVarServiceMask          = "service_mask"
 	bpfVarServicePrefix        = "service_prefix"
+	bpfVarTraceLog             = "trace_log"
 	bpfVarTracing              = "tracing"
 	bpfVarVxlanIfindex         = "vxlan_ifindex"
 	bpfVarVxlanPort            = "vxlan_port"
@@ -474,6 +506,7 @@ type bpfMapSpecs struct {
 	AliasFlows    *ebpf.MapSpec `ebpf:"alias_flows"`
 	Backends      *ebpf.MapSpec `ebpf:"backends"`
 	Conntracks    *ebpf.MapSpec `ebpf:"conntracks"`
+	Deliveries    *ebpf.MapSpec `ebpf:"deliveries"`
 	Drops         *ebpf.MapSpec `ebpf:"drops"`
 	Endpoints     *ebpf.MapSpec `ebpf:"endpoints"`
 	ErrorTimes    *ebpf.MapSpec `ebpf:"error_times"`
@@ -508,6 +541,7 @@ type bpfVariableSpecs struct {
 	Mtu                  *ebpf.VariableSpec `ebpf:"mtu"`
 	ServiceMask          *ebpf.VariableSpec `ebpf:"service_mask"`
 	ServicePrefix        *ebpf.VariableSpec `ebpf:"service_prefix"`
+	TraceLog             *ebpf.VariableSpec `ebpf:"trace_log"`
 	Tracing              *ebpf.VariableSpec `ebpf:"tracing"`
 	VxlanIfindex         *ebpf.VariableSpec `ebpf:"vxlan_ifindex"`
 	VxlanPort            *ebpf.VariableSpec `ebpf:"vxlan_port"`
@@ -537,6 +571,7 @@ type bpfMaps struct {
 	AliasFlows    *ebpf.Map `ebpf:"alias_flows"`
 	Backends      *ebpf.Map `ebpf:"backends"`
 	Conntracks    *ebpf.Map `ebpf:"conntracks"`
+	Deliveries    *ebpf.Map `ebpf:"deliveries"`
 	Drops         *ebpf.Map `ebpf:"drops"`
 	Endpoints     *ebpf.Map `ebpf:"endpoints"`
 	ErrorTimes    *ebpf.Map `ebpf:"error_times"`
@@ -561,6 +596,7 @@ func (m *bpfMaps) Close() error {
 		m.AliasFlows,
 		m.Backends,
 		m.Conntracks,
+		m.Deliveries,
 		m.Drops,
 		m.Endpoints,
 		m.ErrorTimes,
@@ -596,6 +632,7 @@ type bpfVariables struct {
 	Mtu                  *ebpf.Variable `ebpf:"mtu"`
 	ServiceMask          *ebpf.Variable `ebpf:"service_mask"`
 	ServicePrefix        *ebpf.Variable `ebpf:"service_prefix"`
+	TraceLog             *ebpf.Variable `ebpf:"trace_log"`
 	Tracing              *ebpf.Variable `ebpf:"tracing"`
 	VxlanIfindex         *ebpf.Variable `ebpf:"vxlan_ifindex"`
 	VxlanPort            *ebpf.Variable `ebpf:"vxlan_port"`

@@ -147,6 +147,7 @@ static __noinline int open_to_interface(struct __sk_buff *skb, struct packet *p,
 		return DROP(DROP_DESTINATION_CHECK);
 	if (p->fragment)
 		return DROP(DROP_INFRASTRUCTURE_FRAGMENT);
+	trace_step(STEP_OPENED, nic->vpc_id, nic->address.w[3], false);
 	key.interface = nic->address;
 	key.vpc_id = nic->vpc_id;
 	if (is_icmp_error(skb, p)) {
@@ -259,6 +260,7 @@ static __noinline int answer_to_opener(struct __sk_buff *skb, struct packet *p, 
 
 	if (!flow)
 		return DROP(DROP_NOT_OPENED);
+	trace_step(STEP_ANSWER, bpf_ntohs(flow->opener_port), flow->opener.w[3], true);
 	__u32 flags = CONNTRACK_SEEN_REPLY | (p->tcp_flags & TCP_FIN ? CONNTRACK_FIN_REVERSE : 0) |
 		      (p->tcp_flags & TCP_RST ? CONNTRACK_RST : 0);
 

@@ -67,6 +67,7 @@ static __always_inline int from_pod(struct __sk_buff *skb)
 		return error;
 	if (!is_ipv4(&nic->address, p.source) && !(nic->flags & NIC_NO_SOURCE_DEST_CHECK))
 		return DROP(DROP_SPOOFED_ADDRESS);
+	trace_step(STEP_SOURCE, nic->vpc_id, p.source, false);
 	if (nic->vni == default_vni)
 		return forward_default(skb, &p, nic);
 	if (is_alias(p.destination) || in_infrastructure_cidr(p.destination)) {
@@ -110,6 +111,7 @@ static __always_inline int from_member(struct __sk_buff *skb)
 
 	if (!bpf_map_lookup_elem(&members, &member))
 		return DROP(DROP_UNKNOWN_MEMBER);
+	trace_step(STEP_MEMBER, tunnel.tunnel_id, member.w[3], false);
 	int error = parse_ethernet(skb);
 
 	if (!error)
@@ -132,6 +134,7 @@ static __always_inline int from_member(struct __sk_buff *skb)
 	error = check_source(&p, key.vni, endpoint, &member);
 	if (error)
 		return error;
+	trace_step(STEP_MEMBER_SOURCE, key.vni, p.source, false);
 	if (endpoint->kind == ENDPOINT_HOST)
 		return to_own_host(skb, &p);
 	return to_interface(skb, &p, key.vni, endpoint);

@@ -18,6 +18,7 @@ static __always_inline int into_interface(struct __sk_buff *skb, const struct ni
 		return error;
 	if (skb->pkt_type != PACKET_HOST)
 		bpf_skb_change_type(skb, PACKET_HOST);
+	count_delivery(ifindex, skb->len);
 	trace_redirect(TRACE_INTERFACE, ifindex);
 	return bpf_redirect_peer(ifindex, 0);
 }

@@ -8,15 +8,30 @@
 static __noinline void count_drop(__u32 ifindex, int reason, __u32 bytes)
 {
 	struct drop_key key = { .ifindex = ifindex, .reason = reason };
-	struct drop_value *value = bpf_map_lookup_elem(&drops, &key);
+	struct count *value = bpf_map_lookup_elem(&drops, &key);
 
 	if (!value) {
-		struct drop_value zero = {};
+		struct count zero = {};
 
 		bpf_map_update_elem(&drops, &key, &zero, BPF_NOEXIST);
 		value = bpf_map_lookup_elem(&drops, &key);
 		if (!value)
 			return;
+	}
+	value->packets++;
+	value->bytes += bytes;
+}
+
+/* Counts what is delivered to an interface: bpf_redirect_peer passes by the counters of its host side. */
+static __always_inline void count_delivery(__u32 ifindex, __u32 bytes)
+{
+	struct count *value = bpf_map_lookup_elem(&deliveries, &ifindex);
+
+	if (!value) {
+		struct count first = { .packets = 1, .bytes = bytes };
+
+		bpf_map_update_elem(&deliveries, &ifindex, &first, BPF_NOEXIST);
+		return;
 	}
 	value->packets++;
 	value->bytes += bytes;

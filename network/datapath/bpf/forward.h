@@ -36,6 +36,7 @@ static __always_inline int forward_in_vpc(struct __sk_buff *skb, struct packet *
 	key.vni = vni_of(nic, p->destination);
 	if (!key.vni)
 		return DROP(DROP_NO_ROUTE);
+	trace_step(STEP_SUBNET, key.vni, p->destination, key.vni == nic->vni);
 	struct endpoint *endpoint = bpf_map_lookup_elem(&endpoints, &key);
 
 	if (!endpoint) {
@@ -45,6 +46,7 @@ static __always_inline int forward_in_vpc(struct __sk_buff *skb, struct packet *
 	}
 	if (endpoint->vpc_id != nic->vpc_id)
 		return DROP(DROP_OTHER_VPC);
+	trace_step(STEP_ENDPOINT, endpoint->kind, endpoint->node.w[3], false);
 	done = police_egress(skb, p, nic);
 	if (done)
 		return done;
@@ -78,6 +80,7 @@ static __always_inline int forward_outside(struct __sk_buff *skb, const struct p
 		return p->service ? DROP(DROP_SERVICE_HOST_TO_HOST) : DROP(DROP_NO_ENDPOINT);
 	if (is_forged_vxlan(p))
 		return DROP(DROP_FORGED_VXLAN);
+	trace_step(STEP_OUTSIDE, 0, p->destination, false);
 	int error = police_egress(skb, p, nic);
 
 	return error ? error : to_host(skb);
@@ -120,6 +123,7 @@ static __always_inline int forward_default(struct __sk_buff *skb, struct packet 
 
 	if (!endpoint)
 		return forward_outside(skb, p, nic, client, client_port);
+	trace_step(STEP_ENDPOINT, endpoint->kind, endpoint->node.w[3], false);
 	if (endpoint->kind == ENDPOINT_INFRASTRUCTURE) {
 		struct address here = {};
 

@@ -166,7 +166,7 @@ struct drop_key {
 	enum drop_reason reason;
 };
 
-struct drop_value {
+struct count {
 	__u64 packets;
 	__u64 bytes;
 };
@@ -190,4 +190,5 @@ MAP(services, BPF_MAP_TYPE_HASH, struct service_key, struct service, 65536, BPF_
 MAP(backends, BPF_MAP_TYPE_HASH, struct backend_key, struct backend, 262144, BPF_F_NO_PREALLOC);
 MAP(affinities, BPF_MAP_TYPE_LRU_HASH, struct affinity_key, struct affinity, 32768, 0);
 MAP(conntracks, BPF_MAP_TYPE_LRU_HASH, struct conntrack_key, struct conntrack, 131072, 0);
-MAP(drops, BPF_MAP_TYPE_PERCPU_HASH, struct drop_key, struct drop_value, 65536, BPF_F_NO_PREALLOC);
+MAP(deliveries, BPF_MAP_TYPE_PERCPU_HASH, __u32, struct count, 16384, BPF_F_NO_PREALLOC);
+MAP(drops, BPF_MAP_TYPE_PERCPU_HASH, struct drop_key, struct count, 65536, BPF_F_NO_PREALLOC);

@@ -11,6 +11,7 @@
 #include "flow.h"
 #include "maps.h"
 #include "packet.h"
+#include "trace.h"
 
 /* Numbers of policies that have no entries. */
 #define POLICY_NONE 0	/* everything may pass, and nothing is remembered when both directions have it */
@@ -118,8 +119,13 @@ static __noinline int police(struct __sk_buff *skb, const struct packet *p, cons
 		return error;
 	flow_key_of(&key, &l4, nic->vpc_id, ifindex, way);
 	struct flow *flow = bpf_map_lookup_elem(&flows, &key);
+	bool known = flow && flow_is_live(flow, l4.protocol, now);
 
-	if (flow && flow_is_live(flow, l4.protocol, now)) {
+	if (way == FLOW_IN)
+		trace_step(STEP_INGRESS, nic->ingress_policy, p->source, known);
+	else
+		trace_step(STEP_EGRESS, nic->egress_policy, p->destination, known);
+	if (known) {
 		bool cut = is_cut(nic, &key, flow);
 
 		if (!opens(&l4) || !(cut || flow_is_closing(flow))) {

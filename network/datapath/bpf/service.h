@@ -7,6 +7,7 @@
 #include "conntrack.h"
 #include "maps.h"
 #include "packet.h"
+#include "trace.h"
 
 /* What does not fit on the stack while a new flow is made: all functions called share 512 bytes of it. */
 struct scratch {
@@ -177,7 +178,9 @@ static __noinline int to_backend(struct __sk_buff *skb, struct packet *p, const 
 	struct conntrack *ct = bpf_map_lookup_elem(&conntracks, &key);
 	bool again = (p->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
 
-	if (ct && is_live(ct, p->protocol, now) && !(again && is_closing(ct))) {
+	bool known = ct && is_live(ct, p->protocol, now) && !(again && is_closing(ct));
+
+	if (known) {
 		touch(&key, ct, p->tcp_flags, now);
 	} else {
 		struct scratch *scratch = bpf_map_lookup_elem(&scratches, &zero);
@@ -194,6 +197,7 @@ static __noinline int to_backend(struct __sk_buff *skb, struct packet *p, const 
 		if (error)
 			return error;
 	}
+	trace_step(STEP_SERVICE, bpf_ntohs(ct->backend_port), ct->backend.w[3], known);
 	p->service = true;
 	p->service_address = p->destination;
 	p->service_port = p->destination_port;
@@ -234,6 +238,7 @@ static __noinline int from_service(struct __sk_buff *skb, struct packet *p, __u3
 	if (!ct || !is_live(ct, p->protocol, now))
 		return 0;
 	touch(&key, ct, p->tcp_flags, now);
+	trace_step(STEP_SERVICE_ANSWER, bpf_ntohs(ct->service_port), ct->service.w[3], true);
 	struct tuple to = {
 		.source = ct->service.w[3],
 		.source_port = ct->service_port,

@@ -29,6 +29,52 @@ struct trace {
 
 MAP(traces, BPF_MAP_TYPE_ARRAY, __u32, struct trace, 1, 0);
 
+/* What the programs decided on the way, in order. The comment says what number and address are, and when known is set. */
+enum trace_step_kind {
+	STEP_NONE = 0,
+	STEP_SOURCE,         /* an interface may send it: its addresses are the interface's own */
+	STEP_MEMBER,         /* a member's VXLAN is accepted; VNI, the member */
+	STEP_MEMBER_SOURCE,  /* the source is at the member that sent it */
+	STEP_ANSWER,         /* to an alias: the answer to what was opened; opener's port, opener */
+	STEP_SERVICE,        /* a Service leads to a backend; its port, its address; the flow is known */
+	STEP_SERVICE_ANSWER, /* it comes from a backend and is made to come from the Service; its port, its address */
+	STEP_SUBNET,         /* the destination is in a Subnet; its VNI, the destination; it is the sender's own */
+	STEP_ENDPOINT,       /* the destination's endpoint; its kind, its node */
+	STEP_OUTSIDE,        /* the destination is outside, by the node's own stack */
+	STEP_EGRESS,         /* the sender's policy is asked; its number, the other side; the flow is known */
+	STEP_INGRESS,        /* the destination's policy is asked; like STEP_EGRESS */
+	STEP_OPENED,         /* to an infrastructure address, from one who may open connections; the interface's VPC, its address */
+};
+
+struct trace_step {
+	enum trace_step_kind kind;
+	__u32 number;
+	__be32 address;
+	__u32 known;
+};
+
+#define TRACE_STEPS 16
+
+struct trace_log {
+	__u32 count;
+	struct trace_step steps[TRACE_STEPS];
+};
+
+/* A variable, not a map: a lookup would take room on the stack. */
+struct trace_log trace_log;
+
+static __always_inline void trace_step(enum trace_step_kind kind, __u32 number, __be32 address, bool known)
+{
+	if (!tracing)
+		return;
+	__u32 i = trace_log.count;
+
+	if (i >= TRACE_STEPS)
+		return;
+	trace_log.steps[i & (TRACE_STEPS - 1)] = (struct trace_step){ kind, number, address, known };
+	trace_log.count = i + 1;
+}
+
 static __always_inline struct trace *trace(void)
 {
 	__u32 zero = 0;
