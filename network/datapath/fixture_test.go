@@ -166,6 +166,7 @@ func (n *node) run(program string, frame []byte, ctx skBuff, trace bpfTrace) out
 	before, err := n.Drops.List()
 	require.NoError(t, err)
 	require.NoError(t, n.collection.Maps[bpfMapTraces].Put(uint32(0), trace))
+	require.NoError(t, n.collection.Variables[bpfVarTraceLog].Set(bpfTraceLog{}))
 	out := make([]byte, len(frame)+256)
 	options := &ebpf.RunOptions{Data: frame, DataOut: out, Context: ctx}
 	action, err := n.program(program).Run(options)
@@ -192,8 +193,10 @@ func (n *node) run(program string, frame []byte, ctx skBuff, trace bpfTrace) out
 	} else {
 		require.EqualValues(t, 7, action, "neither counted as dropped nor TC_ACT_REDIRECT")
 	}
+	var log bpfTraceLog
+	require.NoError(t, n.collection.Variables[bpfVarTraceLog].Get(&log))
 	actual := Verdict{
-		Target: Target(o.target), Ifindex: int(o.trace.Ifindex), VNI: o.trace.Vni, Member: foretold.Member, Steps: foretold.Steps,
+		Target: Target(o.target), Ifindex: int(o.trace.Ifindex), VNI: o.trace.Vni, Member: foretold.Member, Steps: stepsOf(log),
 		Drop: o.drop, DropIfindex: o.dropAt,
 	}
 	if action == actionRedirect {
