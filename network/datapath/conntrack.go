@@ -64,22 +64,25 @@ func (c *Conntrack) delete(key bpfConntrackKey) error {
 }
 
 func (c *Conntrack) each(visit func(bpfConntrackKey, bpfConntrack) error) error {
-	var key bpfConntrackKey
-	var entry bpfConntrack
+	return eachEntry(c.m, "conntracks", visit)
+}
+
+// eachEntry visits the entries of a table that programs write. A busy one changes while it is read; what was seen of it is true.
+func eachEntry[K, V any](m *ebpf.Map, name string, visit func(K, V) error) error {
+	var key K
+	var entry V
 	var errs []error
-	iterator := c.m.Iterate()
+	iterator := m.Iterate()
 	for iterator.Next(bytesOf(&key), bytesOf(&entry)) {
 		errs = append(errs, visit(key, entry))
 	}
-	// A busy table changes while it is read; what was seen of it is true.
 	if err := iterator.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
-		errs = append(errs, fmt.Errorf("conntracks: list: %w", err))
+		errs = append(errs, fmt.Errorf("%s: list: %w", name, err))
 	}
 	return errors.Join(errs...)
 }
 
 func flowOf(key bpfConntrackKey, entry bpfConntrack) Flow {
-	const fins = bpfConntrackFlagsCONNTRACK_FIN_FORWARD | bpfConntrackFlagsCONNTRACK_FIN_REVERSE
 	return Flow{
 		VPCID:    key.VpcId,
 		Protocol: Protocol(key.Protocol),
@@ -88,7 +91,7 @@ func flowOf(key bpfConntrackKey, entry bpfConntrack) Flow {
 		Backend:  addrPort(entry.Backend, entry.BackendPort),
 		NATPort:  networkPort(entry.NatPort),
 		Replied:  entry.Flags&bpfConntrackFlagsCONNTRACK_SEEN_REPLY != 0,
-		Closing:  entry.Flags&bpfConntrackFlagsCONNTRACK_RST != 0 || entry.Flags&fins == fins,
+		Closing:  isClosed(entry.Flags),
 		LastSeen: time.Duration(entry.LastSeen) * time.Second,
 	}
 }

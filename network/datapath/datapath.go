@@ -56,6 +56,10 @@ type Datapath struct {
 	Services *Services
 	// Conntrack is the flows through Services.
 	Conntrack *Conntrack
+	// Flows are what policies have let through, as interfaces of this node see it.
+	Flows *Flows
+	// Openings are connections to infrastructure addresses of interfaces of this node.
+	Openings *Openings
 	// Policies are what interfaces may send and what may reach them.
 	Policies *Policies
 	// Drops counts dropped packets.
@@ -123,6 +127,8 @@ func (d *Datapath) openTables() {
 	d.Members = newTable(m[bpfMapMembers], bpfMapMembers, addrCodec(), memberCodec())
 	d.Forwarders = newTable(m[bpfMapForwarders], bpfMapForwarders, forwarderKeyCodec(), forwarderCodec())
 	d.Conntrack = &Conntrack{m: m[bpfMapConntracks]}
+	d.Flows = &Flows{m: m[bpfMapFlows]}
+	d.Openings = &Openings{m: m[bpfMapAliasFlows]}
 	d.Services = newServices(m[bpfMapServices], m[bpfMapBackends], d.Conntrack)
 	d.Policies = newPolicies(m[bpfMapPolicyPeers], m[bpfMapPolicyRules], m[bpfMapPolicyNumbers])
 	d.Drops = &Drops{m: m[bpfMapDrops]}

@@ -113,6 +113,7 @@ func TestNobodyIsToldAboutErrorsFragmentsAndOptions(t *testing.T) {
 
 func TestErrorsAreLimitedForEachInterface(t *testing.T) {
 	c := newTenants(t)
+	c.nodes[0].unforetold = true
 	packet := func(p *pod) []byte { return p.udp(4000, "198.19.0.99:80").frame() }
 	told := 0
 	start := time.Now()

@@ -66,6 +66,9 @@ func (r Reason) Meaning() string {
 	return "unknown: counted by another version"
 }
 
+// Remedy is what to do about it; empty where nothing is to be done.
+func (r Reason) Remedy() string { return remedies[r] }
+
 // Expected tells that healthy interfaces cause it too: it is no sign of a fault or an attack.
 func (r Reason) Expected() bool { return int(r) < len(reasons) && reasons[r].expected }
 

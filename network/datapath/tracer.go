@@ -31,7 +31,7 @@ type Tracer struct {
 
 // OpenTracer opens a tracer for the datapath that is pinned at a path and attached in the calling thread's network namespace.
 func OpenTracer(pinPath string) (*Tracer, error) {
-	running, err := attachedProgram(pinPath)
+	running, _, err := attachedProgram(pinPath)
 	if err != nil {
 		return nil, err
 	}

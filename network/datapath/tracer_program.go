@@ -7,10 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 var errOtherVersion = errors.New("the attached programs are of another version of mNi Cloud: use the programs that belong to it, or bring the cloud to this version with `mni up`")
@@ -18,20 +20,50 @@ var errOtherVersion = errors.New("the attached programs are of another version o
 // errNotAttached says that nothing of a datapath runs.
 var errNotAttached = errors.New("no program is attached: is mni-netd running on this node?")
 
+// Attached is what is known of the programs that are attached.
+type Attached struct {
+	// Mode is how they are.
+	Mode Mode
+	// Tag is the kernel's digest of the instructions of pod_egress or another of the programs.
+	Tag string
+	// Age is how long ago they were loaded.
+	Age time.Duration
+}
+
+// FindAttached tells of the programs of the datapath that is pinned at a path, which are attached in the calling thread's network
+// namespace.
+func FindAttached(pinPath string) (Attached, error) {
+	program, mode, err := attachedProgram(pinPath)
+	if err != nil {
+		return Attached{}, err
+	}
+	defer program.Close()
+	info, err := program.Info()
+	if err != nil {
+		return Attached{}, err
+	}
+	attached := Attached{Mode: mode, Tag: info.Tag}
+	var now unix.Timespec
+	if loaded, ok := info.LoadTime(); ok && unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) == nil {
+		attached.Age = time.Duration(now.Nano()) - loaded
+	}
+	return attached, nil
+}
+
 // attachedProgram opens one of the programs that are attached.
-func attachedProgram(pinPath string) (*ebpf.Program, error) {
+func attachedProgram(pinPath string) (*ebpf.Program, Mode, error) {
 	entries, err := os.ReadDir(linksDir(pinPath))
 	if err != nil {
-		return nil, fmt.Errorf("list the pinned links: %w", err)
+		return nil, "", fmt.Errorf("list the pinned links: %w", err)
 	}
 	for _, entry := range entries {
 		if program, err := programOfLink(filepath.Join(linksDir(pinPath), entry.Name())); err == nil {
-			return program, nil
+			return program, ModeTCX, nil
 		}
 	}
 	links, err := netlink.LinkList()
 	if err != nil {
-		return nil, fmt.Errorf("list the network's links: %w", err)
+		return nil, "", fmt.Errorf("list the network's links: %w", err)
 	}
 	for _, l := range links {
 		filters, err := netlink.FilterList(l, netlink.HANDLE_MIN_INGRESS)
@@ -44,11 +76,11 @@ func attachedProgram(pinPath string) (*ebpf.Program, error) {
 				continue
 			}
 			if program, err := ebpf.NewProgramFromID(ebpf.ProgramID(ours.Id)); err == nil && readsMapsOf(program, pinPath) {
-				return program, nil
+				return program, ModeClsact, nil
 			}
 		}
 	}
-	return nil, errNotAttached
+	return nil, "", errNotAttached
 }
 
 var programNames = []string{bpfProgPodEgress, bpfProgHostEgress, bpfProgVxlanIngress}
