@@ -5,6 +5,12 @@ import "fmt"
 // Reason says why a packet was dropped. Its String is short and stable: metrics have it as a label.
 type Reason uint32
 
+// Reasons that are decisions of a policy.
+const (
+	PolicyIngress = Reason(bpfDropReasonDROP_POLICY_INGRESS)
+	PolicyEgress  = Reason(bpfDropReasonDROP_POLICY_EGRESS)
+)
+
 // reasons has each reason's name, what it means, and whether healthy traffic meets it too.
 var reasons = [bpfDropReasonDROP_REASON_COUNT]struct {
 	name, meaning string

@@ -19,7 +19,8 @@ type Objects struct {
 	vpcs       []netv1.VPC
 	subnets    []netv1.Subnet
 	interfaces []netv1.NetworkInterface
-	// nameOf is how people know a VPC or a Subnet.
+	groups     []netv1.SecurityGroup
+	// nameOf is how people know a VPC, a Subnet or a SecurityGroup.
 	nameOf func(client.Object) string
 
 	byAddress map[place]*netv1.NetworkInterface
@@ -31,18 +32,19 @@ type place struct {
 	address netip.Addr
 }
 
-// Read reads the objects. nameOf says how people know a VPC or a Subnet.
+// Read reads the objects. nameOf says how people know a VPC, a Subnet or a SecurityGroup.
 func Read(ctx context.Context, api client.Reader, nameOf func(client.Object) string) (*Objects, error) {
 	var nodes corev1.NodeList
 	var vpcs netv1.VPCList
 	var subnets netv1.SubnetList
 	var interfaces netv1.NetworkInterfaceList
-	for _, list := range []client.ObjectList{&nodes, &vpcs, &subnets, &interfaces} {
+	var groups netv1.SecurityGroupList
+	for _, list := range []client.ObjectList{&nodes, &vpcs, &subnets, &interfaces, &groups} {
 		if err := api.List(ctx, list); err != nil {
 			return nil, err
 		}
 	}
-	o := &Objects{nodes: nodes.Items, vpcs: vpcs.Items, subnets: subnets.Items, interfaces: interfaces.Items, nameOf: nameOf}
+	o := &Objects{nodes: nodes.Items, vpcs: vpcs.Items, subnets: subnets.Items, interfaces: interfaces.Items, groups: groups.Items, nameOf: nameOf}
 	o.byAddress = map[place]*netv1.NetworkInterface{}
 	for i := range o.interfaces {
 		nic := &o.interfaces[i]
@@ -57,7 +59,9 @@ func Read(ctx context.Context, api client.Reader, nameOf func(client.Object) str
 }
 
 // at is the interface that has an address of a Subnet, or (in the default one) an infrastructure address; nil if none.
-func (o *Objects) at(vni uint32, address netip.Addr) *netv1.NetworkInterface { return o.byAddress[place{vni, address}] }
+func (o *Objects) at(vni uint32, address netip.Addr) *netv1.NetworkInterface {
+	return o.byAddress[place{vni, address}]
+}
 
 // vpcName is how people know a VPC.
 func (o *Objects) vpcName(id uint32) string {
@@ -83,6 +87,16 @@ func (o *Objects) subnetName(vni uint32) string {
 		return netv1.DefaultSubnet
 	}
 	return fmt.Sprintf("#%d", vni)
+}
+
+// groupName is how people know a SecurityGroup.
+func (o *Objects) groupName(name string) string {
+	for i := range o.groups {
+		if o.groups[i].Name == name {
+			return o.nameOf(&o.groups[i])
+		}
+	}
+	return name + " (which does not exist)"
 }
 
 // nodeName is the node that has an address on the underlay, or the address.
