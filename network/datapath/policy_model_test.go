@@ -240,8 +240,8 @@ func (p modelPacket) send(from *pod) outcome {
 
 // Random policies that change, and random packets: each is decided as the plain model decides.
 func TestEveryPacketIsJudgedAsTheModelJudges(t *testing.T) {
-	const packets = 6000
-	for seed := range uint64(3) {
+	const packets = 1500 // of which the first is seldom older than the timeout of closed connections, which the model does not know
+	for seed := range uint64(12) {
 		c := newTenants(t)
 		r := rand.New(rand.NewPCG(seed, 7))
 		pods := []*pod{c.a1, c.a2, c.a3, c.a4, c.nodes[0].pod(7, 1001, "10.0.1.13")}
@@ -272,8 +272,8 @@ func TestEveryPacketIsJudgedAsTheModelJudges(t *testing.T) {
 			if want == "" {
 				want = judges[to].decide(packet, true)
 			}
-			for _, n := range c.nodes { // seldom: closed connections must not time out meanwhile
-				n.unforetold = i%25 != 0
+			for _, n := range c.nodes {
+				n.unforetold = i%50 != 0
 			}
 			o := packet.send(from)
 			if o.drop == 0 && o.target == bpfTraceTargetTRACE_MEMBER {
