@@ -41,6 +41,7 @@ var errNoCloud = errors.New("no cloud found: run `mni up`, or give a kubeconfig 
 // when a command first needs them. It is what kubectl's libraries take for their client configuration.
 type connection struct {
 	streams   genericiooptions.IOStreams
+	version   string
 	userAgent string
 	stateDir  string
 	// watched tells whether people look at standard error.
@@ -65,7 +66,7 @@ var tenantsFlags = []string{"kubeconfig", "context", "namespace"}
 
 // newConnection adds the flags that choose a cloud and a namespace to the root command.
 func newConnection(root *cobra.Command, version, stateDir string, streams genericiooptions.IOStreams) *connection {
-	c := &connection{streams: streams, userAgent: "mni/" + version, stateDir: stateDir, watched: term.IsTerminal(streams.ErrOut), flags: root}
+	c := &connection{streams: streams, version: version, userAgent: "mni/" + version, stateDir: stateDir, watched: term.IsTerminal(streams.ErrOut), flags: root}
 	flags := root.PersistentFlags()
 	flags.StringVar(&c.instance, "instance", defaultInstance, "the cloud on this machine to use (environment: MNI_INSTANCE)")
 	flags.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file of the cloud to use (environment: KUBECONFIG)")

@@ -32,12 +32,13 @@ const (
 	groupOther  = "other"
 )
 
-// New is the root command `mni` with the tenants' commands. version is printed by `mni version`.
-func New(version string, streams genericiooptions.IOStreams) *cobra.Command {
-	return newRoot(version, stateDir, streams)
+// New is the root command `mni` with the tenants' commands and `mni net`, which looks at the members of the network that members
+// finds on this machine. version is printed by `mni version`.
+func New(version string, members Members, streams genericiooptions.IOStreams) *cobra.Command {
+	return newRoot(version, stateDir, members, streams)
 }
 
-func newRoot(version, stateDir string, streams genericiooptions.IOStreams) *cobra.Command {
+func newRoot(version, stateDir string, members Members, streams genericiooptions.IOStreams) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "mni",
 		Short: "mNi Cloud on the command line",
@@ -79,6 +80,7 @@ Exit codes: 0 done, 1 something failed, 2 the command line was not understood.`,
 		newExplainCommand(c),
 		newAPIResourcesCommand(c),
 	)
+	add(root, groupOwner, newNetworkCommand(c, members))
 	add(root, groupOther, newVersionCommand(version), newReferenceCommand())
 	return root
 }

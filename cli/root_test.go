@@ -13,7 +13,7 @@ import (
 
 func TestHelpShowsTheCommandsInGroups(t *testing.T) {
 	var out strings.Builder
-	root := New("v0", genericiooptions.IOStreams{Out: &out, ErrOut: &out})
+	root := New("v0", nil, genericiooptions.IOStreams{Out: &out, ErrOut: &out})
 	AddOwnerCommands(root, &cobra.Command{Use: "up", Short: "Start a cloud", Run: func(*cobra.Command, []string) {}})
 	require.Equal(t, ExitOK, Execute(t.Context(), root, nil))
 	owner, rest, found := strings.Cut(out.String(), "Tenants' commands:")
@@ -31,7 +31,7 @@ func TestHelpShowsTheCommandsInGroups(t *testing.T) {
 
 func TestOwnersCommandsDoNotShowTenantsFlags(t *testing.T) {
 	var out strings.Builder
-	root := New("v0", genericiooptions.IOStreams{Out: &out, ErrOut: &out})
+	root := New("v0", nil, genericiooptions.IOStreams{Out: &out, ErrOut: &out})
 	AddOwnerCommands(root, &cobra.Command{Use: "up", Short: "Start a cloud", Run: func(*cobra.Command, []string) {}})
 	require.Equal(t, ExitOK, Execute(t.Context(), root, []string{"up", "--help"}))
 	require.Contains(t, out.String(), "--instance")
@@ -44,7 +44,7 @@ func TestOwnersCommandsDoNotShowTenantsFlags(t *testing.T) {
 func TestExitCodes(t *testing.T) {
 	failing := func(err error) output {
 		var out, errOut strings.Builder
-		root := New("v0", genericiooptions.IOStreams{Out: &out, ErrOut: &errOut})
+		root := New("v0", nil, genericiooptions.IOStreams{Out: &out, ErrOut: &errOut})
 		root.AddCommand(&cobra.Command{Use: "fail", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error { return err }})
 		code := Execute(t.Context(), root, []string{"fail"})
 		return output{code: code, stdout: out.String(), stderr: errOut.String()}

@@ -19,7 +19,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	root := cli.New(version.String(), genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr})
+	root := cli.New(version.String(), commands.Members, genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr})
 	cli.CallAs(root, os.Args[0])
 	// The machine owner's commands, one line for each room that has some: cli.AddOwnerCommands(root, room.Commands()...).
 	cli.AddOwnerCommands(root, commands.Commands()...)

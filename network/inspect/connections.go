@@ -123,6 +123,9 @@ func (o owners) at(vpc uint32, address netip.Addr) Owner {
 	return Owner{Node: o.node, VPC: o.network.Objects.vpcName(vpc), Interface: hostInterface, Address: address.String()}
 }
 
+// States are those that a connection can be in.
+var States = []string{"new", "established", "closing", "cut"}
+
 func state(replied, closing, cut bool) string {
 	switch {
 	case cut:

@@ -25,6 +25,14 @@ type Owner struct {
 	Address   string `json:"address,omitempty"`
 }
 
+// Name is how people know the interface: by its Pod where it has one.
+func (o Owner) Name() string {
+	if o.Pod != "" {
+		return o.Namespace + "/" + o.Pod
+	}
+	return o.Interface
+}
+
 // Drop is what was dropped at an interface for one reason.
 type Drop struct {
 	Owner

@@ -151,7 +151,7 @@ func (t *tracing) finish(v datapath.Verdict, sent []byte) error {
 	switch v.Target {
 	case datapath.TargetInterface:
 		t.trace.Verdict = VerdictDelivered
-		t.say("deliver", "delivered to %s as %s", owners.of(v.Ifindex).name(), describe(v.Frame))
+		t.say("deliver", "delivered to %s as %s", owners.of(v.Ifindex).Name(), describe(v.Frame))
 	case datapath.TargetSender:
 		t.trace.Verdict = VerdictAnswered
 		t.say("answer", "answered by the Subnet's gateway: %s", describe(v.Frame))
@@ -172,14 +172,6 @@ func (t *tracing) say(step, format string, args ...any) {
 func describe(frame []byte) string {
 	source, destination, what := packetIn(frame)
 	return fmt.Sprintf("%s %s > %s", what, end(source), end(destination))
-}
-
-// name is how people know an interface.
-func (o Owner) name() string {
-	if o.Pod != "" {
-		return o.Namespace + "/" + o.Pod
-	}
-	return o.Interface
 }
 
 // address is a member's on the underlay.
