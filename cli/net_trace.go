@@ -43,6 +43,9 @@ is 0 whatever becomes of it; -o json has the verdict.`,
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: n.run(func(cmd *cobra.Command, _ []string) error {
+			if request.From == "" || to == "" {
+				return usagef("say who sends and where to: --from NAMESPACE/POD --to ADDRESS[:PORT]")
+			}
 			if err := parseDestination(&request, to); err != nil {
 				return err
 			}
@@ -63,11 +66,6 @@ is 0 whatever becomes of it; -o json has the verdict.`,
 	oneOf(cmd, &request.Protocol, "protocol", "tcp with a port, icmp without one, unless said otherwise", traceProtocols...)
 	flags.Uint16Var(&request.SourcePort, "source-port", request.SourcePort, "the sender's port, or the identifier of an echo request")
 	flags.IntVar(&request.Size, "size", 0, "the packet's size in bytes, with the IP header")
-	for _, required := range []string{"from", "to"} {
-		if err := cmd.MarkFlagRequired(required); err != nil {
-			panic(err)
-		}
-	}
 	n.complete(cmd, "from", func(seen *inspect.Network) []string {
 		words := seen.Objects.PodNames()
 		for _, name := range seen.MemberNames() {

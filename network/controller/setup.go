@@ -47,5 +47,5 @@ func setup(ctx context.Context, mgr ctrl.Manager, cfg Config, c client.Client) e
 			return err
 		}
 	}
-	return nil
+	return addMetrics(mgr)
 }

@@ -73,11 +73,12 @@ func Run(ctx context.Context, options Options, log *slog.Logger) error {
 	config.UserAgent = "mni-netd"
 	config.Dial = connrotation.NewDialerWithTracker(dial, d.connections).DialContext
 	d.rest = config
-	if d.objects, err = newObjects(config, d.kick); err != nil {
+	d.metrics = newMetrics(options.NodeName)
+	if d.objects, err = newObjects(config, d.kick, d.metrics.watchError); err != nil {
 		return err
 	}
 	d.programmer = &programmer{input: d.input, kick: d.kick, log: log, attached: map[string]desired.Attachment{}}
-	d.metrics = newMetrics(d.programmer)
+	d.metrics.observe(d.programmer, health{ready: d.ready, synced: d.synced.Load})
 	var socket *net.UnixListener
 	if !options.HostOnly {
 		if socket, err = d.openAttachments(ctx); err != nil {
@@ -91,7 +92,7 @@ func Run(ctx context.Context, options Options, log *slog.Logger) error {
 		group.Go(func() error { return d.watchQueue(ctx) })
 	}
 	if options.MetricsAddress != "" {
-		group.Go(func() error { return serveHTTP(ctx, options.MetricsAddress, d.metrics, d.ready, log) })
+		group.Go(func() error { return serveHTTP(ctx, options.MetricsAddress, d.metrics, d.ready, d.mayScrape, log) })
 	}
 	group.Go(func() error { return d.watchHost(ctx) })
 	group.Go(func() error { return d.watchAPI(ctx) })

@@ -2,30 +2,34 @@ package daemon
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"log/slog"
-	"net"
-	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
+	toolscache "k8s.io/client-go/tools/cache"
 
-	"github.com/mnicloud/mnicloud/network/daemon/desired"
-	"github.com/mnicloud/mnicloud/network/datapath"
+	"github.com/mnicloud/mnicloud/kit/version"
 )
 
-// metrics are the daemon's own; drops are read from the datapath when they are asked for.
+// metrics are the daemon's own; what the datapath counts is read when it is asked for. docs/howto/network.md lists all of them.
 type metrics struct {
-	registry *prometheus.Registry
-	commands *prometheus.HistogramVec
-	syncs    *prometheus.CounterVec
+	registry    *prometheus.Registry
+	commands    *prometheus.HistogramVec
+	syncs       *prometheus.CounterVec
+	lastSync    prometheus.Gauge
+	watchErrors prometheus.Counter
 }
 
-func newMetrics(p *programmer) *metrics {
+// health is what the daemon knows of itself.
+type health struct {
+	// ready is nil while Pods can be attached, synced tells that the API server has told everything.
+	ready  func() error
+	synced func() bool
+}
+
+// newMetrics makes the metrics. Until observe is called they are the daemon's own alone.
+func newMetrics(node string) *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		commands: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -35,100 +39,56 @@ func newMetrics(p *programmer) *metrics {
 		syncs: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "mni_netd_syncs_total", Help: "How often the maps were brought to the desired state, by whether it succeeded.",
 		}, []string{"success"}),
+		lastSync: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "mni_netd_last_sync_timestamp_seconds", Help: "When the maps were last brought to the desired state, in seconds since 1970.",
+		}),
+		watchErrors: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "mni_netd_watch_errors_total", Help: "How often a watch of the API server broke off or could not begin.",
+		}),
 	}
-	m.registry.MustRegister(m.commands, m.syncs, dropCollector{p},
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "mni_netd_info", Help: "1, with the version of mni-netd and the node it is on.",
+		ConstLabels: prometheus.Labels{"version": version.String(), "node": node},
+	})
+	info.Set(1)
+	m.registry.MustRegister(m.commands, m.syncs, m.lastSync, m.watchErrors, info,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
+}
+
+// observe adds what is read when it is asked for.
+func (m *metrics) observe(p *programmer, h health) {
+	m.registry.MustRegister(
+		collector{p},
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "mni_netd_ready", Help: "1 while Pods can be attached.",
+		}, func() float64 { return one(h.ready() == nil) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "mni_netd_api_synced", Help: "1 when the API server has told everything since the daemon started.",
+		}, func() float64 { return one(h.synced()) }),
+	)
+}
+
+func one(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 func (m *metrics) command(name string, took time.Duration, err error) {
 	m.commands.WithLabelValues(name, strconv.FormatBool(err == nil)).Observe(took.Seconds())
 }
 
-func (m *metrics) sync(err error) { m.syncs.WithLabelValues(strconv.FormatBool(err == nil)).Inc() }
-
-var (
-	dropLabels = []string{"reason", "interface", "namespace", "pod", "vpc"}
-	dropDesc   = prometheus.NewDesc("mni_drop_packets_total",
-		"Packets the datapath dropped, by reason and by the NetworkInterface (or host, vxlan) whose program dropped them.", dropLabels, nil)
-	dropBytesDesc   = prometheus.NewDesc("mni_drop_bytes_total", "Bytes of the packets the datapath dropped.", dropLabels, nil)
-	closedDesc      = prometheus.NewDesc("mni_netd_closed_interfaces", "Interfaces that are closed because their policies could not be written.", nil, nil)
-	attachmentsDesc = prometheus.NewDesc("mni_netd_attachments", "Containers that are attached.", nil, nil)
-)
-
-// dropCollector reads the datapath's counters.
-type dropCollector struct{ programmer *programmer }
-
-// Describe implements prometheus.Collector.
-func (c dropCollector) Describe(ch chan<- *prometheus.Desc) {
-	ch <- dropDesc
-	ch <- dropBytesDesc
-	ch <- attachmentsDesc
-	ch <- closedDesc
-}
-
-// Collect implements prometheus.Collector.
-func (c dropCollector) Collect(ch chan<- prometheus.Metric) {
-	drops, attachments, names, err := c.programmer.drops()
-	if err != nil {
-		ch <- prometheus.NewInvalidMetric(dropDesc, err)
-		return
-	}
-	ch <- prometheus.MustNewConstMetric(closedDesc, prometheus.GaugeValue, float64(c.programmer.closed()))
-	ch <- prometheus.MustNewConstMetric(attachmentsDesc, prometheus.GaugeValue, float64(len(attachments)))
-	for key, count := range drops {
-		labels := []string{key.Reason.String(), names[key.Ifindex], "", "", ""}
-		if a, ok := attachments[key.Ifindex]; ok {
-			nic := a.Interface
-			labels = []string{key.Reason.String(), nic.Name, nic.Pod.Namespace, nic.Pod.Name, strconv.FormatUint(uint64(nic.VPCID), 10)}
-		} else if names[key.Ifindex] == "" {
-			continue // of an interface that has just gone
-		}
-		ch <- prometheus.MustNewConstMetric(dropDesc, prometheus.CounterValue, float64(count.Packets), labels...)
-		ch <- prometheus.MustNewConstMetric(dropBytesDesc, prometheus.CounterValue, float64(count.Bytes), labels...)
+func (m *metrics) sync(err error) {
+	m.syncs.WithLabelValues(strconv.FormatBool(err == nil)).Inc()
+	if err == nil {
+		m.lastSync.SetToCurrentTime()
 	}
 }
 
-// drops are the counters, the attachments by ifindex, and the names of the other interfaces that have programs.
-func (p *programmer) drops() (map[datapath.DropKey]datapath.DropCount, map[int]desired.Attachment, map[int]string, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.datapath == nil {
-		return nil, nil, nil, nil
-	}
-	counts, err := p.datapath.Drops.List()
-	attachments := map[int]desired.Attachment{}
-	for _, a := range p.attached {
-		attachments[a.Ifindex] = a
-	}
-	return counts, attachments, p.links, err
-}
-
-// serveHTTP serves metrics and health until ctx ends.
-func serveHTTP(ctx context.Context, address string, m *metrics, ready func() error, log *slog.Logger) error {
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := ready(); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		fmt.Fprintln(w, "ok")
-	})
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
-	if err != nil {
-		return fmt.Errorf("--metrics-address: %w", err)
-	}
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	stop := context.AfterFunc(ctx, func() {
-		if err := server.Close(); err != nil {
-			log.Warn("stop serving metrics", "error", err)
-		}
-	})
-	defer stop()
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve metrics: %w", err)
-	}
-	return nil
+// watchError counts a watch that broke off and does what the library does about it.
+func (m *metrics) watchError(ctx context.Context, r *toolscache.Reflector, err error) {
+	m.watchErrors.Inc()
+	toolscache.DefaultWatchErrorHandler(ctx, r, err)
 }

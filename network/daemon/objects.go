@@ -57,7 +57,7 @@ var kinds = []struct {
 	{&corev1.Namespace{}, "Namespace", false, stripNamespace},
 }
 
-func newObjects(config *rest.Config, onChange func()) (*objects, error) {
+func newObjects(config *rest.Config, onChange func(), watchError toolscache.WatchErrorHandlerWithContext) (*objects, error) {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(corev1.AddToScheme(scheme))
 	utilruntime.Must(discoveryv1.AddToScheme(scheme))
@@ -65,7 +65,7 @@ func newObjects(config *rest.Config, onChange func()) (*objects, error) {
 	utilruntime.Must(netv1.AddToScheme(scheme))
 	// A fixed mapping of kinds: the daemon asks the API server for nothing it does not watch.
 	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion, networkingv1.SchemeGroupVersion, netv1.GroupVersion})
-	options := cache.Options{Scheme: scheme, Mapper: mapper, ByObject: map[client.Object]cache.ByObject{}}
+	options := cache.Options{Scheme: scheme, Mapper: mapper, ByObject: map[client.Object]cache.ByObject{}, DefaultWatchErrorHandler: watchError}
 	for _, k := range kinds {
 		gvks, _, err := scheme.ObjectKinds(k.object)
 		if err != nil {

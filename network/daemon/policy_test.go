@@ -117,7 +117,7 @@ func TestASecurityGroupIsChangedUnderRunningConnections(t *testing.T) {
 	t.Logf("cut after %v", time.Since(cut))
 	require.Eventually(t, func() bool { return !talks(other, 50*time.Millisecond) }, time.Second, time.Millisecond)
 	require.True(t, talks(stays, patience), "what is allowed goes on")
-	require.Contains(t, c.nodes[1].get("/metrics"), `mni_drop_packets_total{interface="uid-server",namespace="shop",pod="server",reason="policy_ingress",vpc="1001"}`)
+	require.Contains(t, c.nodes[1].get("/metrics"), `mni_drop_packets_total{interface="uid-server",namespace="shop",pod="server",reason="policy_ingress",subnet="1001",vpc="1001"}`)
 
 	// Another group's members, a group that is not there, no group.
 	peers := &netv1.SecurityGroup{ObjectMeta: metav1.ObjectMeta{Name: "peers"}, Spec: netv1.SecurityGroupSpec{Namespace: "shop"}}
