@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -143,12 +144,17 @@ func (o *Objects) PodNames() []string {
 	return names
 }
 
-// vpcID finds a VPC by the name that people know, its object's name or its number.
+// vpcID finds a VPC by the name that people know, its object's name or its number (#1001).
 func (o *Objects) vpcID(name string) (uint32, error) {
 	for i := range o.vpcs {
 		v := &o.vpcs[i]
-		if name == o.nameOf(v) || name == v.Name || name == fmt.Sprintf("#%d", v.Status.ID) {
+		if name == o.nameOf(v) || name == v.Name {
 			return v.Status.ID, nil
+		}
+	}
+	if digits, ok := strings.CutPrefix(name, "#"); ok {
+		if id, err := strconv.ParseUint(digits, 10, 32); err == nil {
+			return uint32(id), nil
 		}
 	}
 	return 0, fmt.Errorf("there is no VPC %q; there are: %s", name, someOf(o.VPCNames()))
