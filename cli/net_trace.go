@@ -110,13 +110,16 @@ func parseDestination(r *inspect.Request, to string) error {
 }
 
 func traceTable(w *tabwriter.Writer, t *inspect.Trace) {
-	node := ""
+	node, width := "", 0
+	for _, s := range t.Steps {
+		width = max(width, len(s.Step))
+	}
 	for _, s := range t.Steps {
 		if at := s.Node + ", " + s.Program; at != node {
 			node = at
 			fmt.Fprintf(w, "%s\n", at)
 		}
-		fmt.Fprintf(w, "  %s\t%s\n", s.Step, s.Text)
+		fmt.Fprintf(w, "  %-*s   %s\n", width, s.Step, s.Text)
 	}
 	fmt.Fprintf(w, "\n%s > %s, %s: %s", t.From, t.To, t.Protocol, strings.ToUpper(t.Verdict))
 	if t.Reason != "" {
