@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// output is how `mni net` prints.
+// netOutput is how `mni net` prints.
 type netOutput string
 
 const (
