@@ -167,8 +167,8 @@ func TestTwoVPCsOfOneCIDRDoNotMeet(t *testing.T) {
 	for _, address := range []string{machineAddress, one.address.String(), two.address.String(), "198.18.0.6"} {
 		require.Empty(t, c.ask(pods["blue-5"].inside, address), "tenants do not reach %s", address)
 	}
-	require.Contains(t, one.get("/metrics"), `mni_drop_packets_total{interface="uid-blue-5",namespace="shop",pod="blue-5",reason="no_endpoint",subnet="1002",vpc="1002"}`)
-	require.Contains(t, one.get("/metrics"), `mni_drop_packets_total{interface="uid-blue-5",namespace="shop",pod="blue-5",reason="no_route",subnet="1002",vpc="1002"}`)
+	require.Contains(t, one.get("/metrics"), `mni_drop_packets_total{interface="uid-blue-5",namespace="shop",pod="blue-5",reason="no_endpoint",subnet="1003",vpc="1002"}`)
+	require.Contains(t, one.get("/metrics"), `mni_drop_packets_total{interface="uid-blue-5",namespace="shop",pod="blue-5",reason="no_route",subnet="1003",vpc="1002"}`)
 
 	require.NoError(t, pods["red-7"].del())
 	require.NoError(t, c.client.Delete(t.Context(), pods["red-7"].nic))
