@@ -76,7 +76,9 @@ func TestATraceChangesNothing(t *testing.T) {
 	toNeighbour := func(flags layers.TCP) Packet {
 		return Packet{Ifindex: c.a1.ifindex, Frame: c.a1.tcp(4000, "10.0.1.13:80", flags).frame()}
 	}
-	opening := func(flags layers.TCP) Packet { return Packet{Host: true, Frame: n.hostTCP(4000, "198.18.0.51:80", flags)} }
+	opening := func(flags layers.TCP) Packet {
+		return Packet{Host: true, Frame: n.hostTCP(4000, "198.18.0.51:80", flags)}
+	}
 	fragment := Packet{Ifindex: c.a1.ifindex, Frame: c.a1.fragment("10.0.1.13", 9, 0, true, make([]byte, 64))}
 	refused := Packet{Ifindex: c.web1.ifindex, Frame: c.web1.tcp(4000, "198.19.0.99:80", syn).frame()}
 	refuse := func() {

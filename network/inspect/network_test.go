@@ -42,7 +42,9 @@ type pod struct {
 	name string
 }
 
-func gatewayMAC(vni uint32) datapath.MAC { return datapath.MAC{2, 0xee, 0, 0, byte(vni >> 8), byte(vni)} }
+func gatewayMAC(vni uint32) datapath.MAC {
+	return datapath.MAC{2, 0xee, 0, 0, byte(vni >> 8), byte(vni)}
+}
 
 const (
 	infrastructure = "198.18.0.0/17"
