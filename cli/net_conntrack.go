@@ -54,7 +54,7 @@ AGE is the time since the last packet. A connection that has ended stays until i
 					rows = append(rows, c)
 				}
 			}
-			printErr := output.print(cmd.OutOrStdout(), rows, func(w *tabwriter.Writer) { connectionsTable(w, rows) })
+			printErr := output.write(cmd.OutOrStdout(), rows, func(w *tabwriter.Writer) { connectionsTable(w, rows) })
 			if printErr != nil {
 				return printErr
 			}

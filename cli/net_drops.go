@@ -53,7 +53,7 @@ Drops that healthy traffic meets too (IPv6 discovery, broadcast, announcements) 
 				return n.watchDrops(cmd.Context(), cmd.OutOrStdout(), output, list)
 			}
 			drops, err := list(seen)
-			if printErr := output.print(cmd.OutOrStdout(), drops, func(w *tabwriter.Writer) { dropsTable(w, drops) }); printErr != nil {
+			if printErr := output.write(cmd.OutOrStdout(), drops, func(w *tabwriter.Writer) { dropsTable(w, drops) }); printErr != nil {
 				return printErr
 			}
 			return err
@@ -135,7 +135,7 @@ func (n *netCommands) watchDrops(ctx context.Context, out io.Writer, output netO
 
 func printDrop(out io.Writer, output netOutput, d inspect.Drop) error {
 	if output != asTable {
-		return output.print(out, []inspect.Drop{d}, nil)
+		return output.write(out, []inspect.Drop{d}, nil)
 	}
 	at := time.Now().Format(time.TimeOnly)
 	_, err := fmt.Fprintf(out, "%s  %s  %s  %s: %d packets, %d bytes (%s)\n", at, d.Node, d.Name(), d.Reason, d.Packets, d.Bytes, d.Meaning)

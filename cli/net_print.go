@@ -45,8 +45,8 @@ func (o *netOutput) Set(s string) error {
 // Type implements pflag.Value.
 func (o *netOutput) Type() string { return "format" }
 
-// print prints a value, or what table makes of it.
-func (o netOutput) print(out io.Writer, value any, table func(*tabwriter.Writer)) error {
+// write prints a value, or what table makes of it.
+func (o netOutput) write(out io.Writer, value any, table func(*tabwriter.Writer)) error {
 	switch o {
 	case asJSON:
 		encoder := json.NewEncoder(out)

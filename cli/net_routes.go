@@ -45,7 +45,7 @@ interfaces may need. Of all VPCs the endpoints are listed with --endpoints.`,
 				of, endpoints = args[0], true
 			}
 			routes, err := seen.Routes(node, of, endpoints)
-			printErr := output.print(cmd.OutOrStdout(), routes, func(w *tabwriter.Writer) { routesTable(w, routes) })
+			printErr := output.write(cmd.OutOrStdout(), routes, func(w *tabwriter.Writer) { routesTable(w, routes) })
 			if printErr != nil {
 				return printErr
 			}

@@ -42,7 +42,7 @@ what they are. The exit code is 1 when something of a node cannot be seen.`,
 				return err
 			}
 			s := netStatus{Version: n.version, Status: seen.Status()}
-			if err := output.print(cmd.OutOrStdout(), s, s.table); err != nil {
+			if err := output.write(cmd.OutOrStdout(), s, s.table); err != nil {
 				return err
 			}
 			var errs []error

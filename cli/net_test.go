@@ -121,9 +121,9 @@ func TestNetCompletesNodesAndWords(t *testing.T) {
 }
 
 // table is what a function prints.
-func table(print func(*tabwriter.Writer)) string {
+func table(rows func(*tabwriter.Writer)) string {
 	var out bytes.Buffer
-	if err := asTable.print(&out, nil, print); err != nil {
+	if err := asTable.write(&out, nil, rows); err != nil {
 		panic(err)
 	}
 	return out.String()

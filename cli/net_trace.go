@@ -57,7 +57,7 @@ is 0 whatever becomes of it; -o json has the verdict.`,
 			if err != nil {
 				return err
 			}
-			return output.print(cmd.OutOrStdout(), t, func(w *tabwriter.Writer) { traceTable(w, t) })
+			return output.write(cmd.OutOrStdout(), t, func(w *tabwriter.Writer) { traceTable(w, t) })
 		}),
 	}
 	flags := cmd.Flags()

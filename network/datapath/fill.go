@@ -43,8 +43,8 @@ func entries(m *ebpf.Map) (int, error) {
 			return n, err
 		}
 	}
-	key, next, max := []byte(nil), make([]byte, m.KeySize()), int(m.MaxEntries())
-	for n := 0; n < max; n++ {
+	key, next, most := []byte(nil), make([]byte, m.KeySize()), int(m.MaxEntries())
+	for n := 0; n < most; n++ {
 		var from any
 		if key != nil {
 			from = key
@@ -56,7 +56,7 @@ func entries(m *ebpf.Map) (int, error) {
 		}
 		key, next = next, make([]byte, len(next))
 	}
-	return max, nil
+	return most, nil
 }
 
 func countBatches(m *ebpf.Map) (int, error) {

@@ -140,11 +140,11 @@ type Packet struct {
 type Target uint32
 
 const (
-	// TargetNowhere: it is dropped.
+	// TargetNowhere is nowhere: it is dropped.
 	TargetNowhere = Target(bpfTraceTargetTRACE_NOWHERE)
 	// TargetInterface is an interface of this node.
 	TargetInterface = Target(bpfTraceTargetTRACE_INTERFACE)
-	// TargetSender: an answer goes back to who sent it.
+	// TargetSender is who sent it: an answer goes back.
 	TargetSender = Target(bpfTraceTargetTRACE_SENDER)
 	// TargetHost is the node's own stack.
 	TargetHost = Target(bpfTraceTargetTRACE_HOST)
