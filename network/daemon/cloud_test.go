@@ -53,6 +53,7 @@ type node struct {
 	dir     string
 	options Options
 	process *exec.Cmd
+	other   bool // another version runs
 }
 
 const (
@@ -186,6 +187,9 @@ func (n *node) start() {
 	require.NoError(t, err)
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), optionsEnv+"="+string(encoded))
+	if n.other {
+		cmd.Env = append(cmd.Env, otherVersionEnv+"=1")
+	}
 	cmd.Stderr = os.Stderr
 	n.inside(func() { require.NoError(t, cmd.Start()) })
 	n.process = cmd

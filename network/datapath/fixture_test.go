@@ -78,7 +78,7 @@ func newCloud(t testing.TB, nodes int, settings ...func(*Config)) *cloud {
 		for _, set := range settings {
 			set(&config)
 		}
-		d, err := load(config, true)
+		d, err := load(config, loadBpf, true)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, d.Close()) })
 		c.nodes = append(c.nodes, &node{Datapath: d, cloud: c, address: netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)})})
