@@ -71,6 +71,7 @@ func newCloud(t testing.TB, nodes int) *cloud {
 	require.NoError(t, networkingv1.AddToScheme(scheme))
 	require.NoError(t, netv1.AddToScheme(scheme))
 	config := apiserver.Shared(t)
+	config.QPS = -1
 	var err error
 	c.client, err = client.New(config, client.Options{Scheme: scheme})
 	require.NoError(t, err)
