@@ -271,7 +271,8 @@ func TestRealServices(t *testing.T) {
 	})
 }
 
-// https://github.com/projectcalico/calico/issues/4865 and 9433: with checksum offload only ICMP worked over VXLAN.
+// https://github.com/projectcalico/calico/issues/4865 and
+// https://github.com/projectcalico/calico/issues/9433: with checksum offload only ICMP worked over VXLAN.
 func TestBulkDataArrivesWholeWithOffloadsOn(t *testing.T) {
 	eachMode(t, func(t *testing.T, r *reality) {
 		const size = 8 << 20
