@@ -19,7 +19,7 @@ func Open(pinPath string) (*Datapath, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = fmt.Errorf("no maps are pinned under %s", pinPath)
+	err = fmt.Errorf("open maps: none are pinned under %s", pinPath)
 	for _, dir := range dirs {
 		var d *Datapath
 		if d, err = openLayout(spec, pinPath, dir); err == nil {
