@@ -150,7 +150,9 @@ conformance: build ## Kubernetes' own Conformance tests of the network, on a clo
 	@$(GO) test $(SYSTEM_TESTS) -timeout 90m -v $(GOTESTFLAGS) ./test/conformance/...
 
 .PHONY: soak
-soak: build ## Run the cloud for long under change and failure (SOAK=30m)
+soak: build ## Run the cloud for long under change and failure (SOAK=30m), and 1,000 VPCs of one CIDR (VPCS=1000)
+	@VPCS=$${VPCS:-1000} $(GO) test -count=1 -timeout 0 -v $(GOTESTFLAGS) -run 'TestManyVPCs' ./network/daemon
+	@SOAK=$${SOAK:-30m} $(GO) test -count=1 -timeout 0 -v $(GOTESTFLAGS) -run 'TestAnUpgrade' ./network/datapath
 	@CGO_ENABLED=1 MODEL_STEPS=$${MODEL_STEPS:-10000} $(GO) test -race -count=1 -timeout 0 -v $(GOTESTFLAGS) -run 'TestWhateverHappens' ./network/controller
 	@SOAK=$${SOAK:-30m} $(GO) test $(SYSTEM_TESTS) -timeout 0 -v $(GOTESTFLAGS) ./test/soak/...
 

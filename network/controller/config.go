@@ -18,6 +18,8 @@ type Config struct {
 	// Quarantine is how long an infrastructure address (one of the default Subnet's) is not given to anybody after it was given
 	// back. It must be longer than a node that counts as alive may be behind. 0 means a minute.
 	Quarantine time.Duration
+	// now is the world's clock; nil means time.Now.
+	now func() time.Time
 	// Workers is how many interfaces (and Pods) are reconciled at once. 0 means 16.
 	Workers int
 }
@@ -68,6 +70,9 @@ func (c Config) complete() (Config, error) {
 	c.ReservedCIDRs = append(slices.Clone(c.ReservedCIDRs), infra)
 	if c.Quarantine <= 0 {
 		c.Quarantine = defaultQuarantine
+	}
+	if c.now == nil {
+		c.now = time.Now
 	}
 	if c.Workers <= 0 {
 		c.Workers = defaultWorkers

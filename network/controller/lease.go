@@ -3,9 +3,11 @@ package controller
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -21,6 +23,18 @@ type leaseReconciler struct {
 	client client.Client
 	live   client.Reader
 	ipam   *ipam.Allocator
+	// now must not jump: it is only compared with itself.
+	now func() time.Time
+
+	mu sync.Mutex
+	// released is when this process first saw, by its name, that a lease was given back.
+	released map[string]seen
+}
+
+// seen is the identity of a lease and a time.
+type seen struct {
+	uid types.UID
+	at  time.Time
 }
 
 func (r *leaseReconciler) setup(mgr ctrl.Manager) error {
@@ -51,14 +65,13 @@ func (r *leaseReconciler) leases(ctx context.Context, index, value string) []rec
 // Reconcile frees one lease if it is an orphan, and deletes one whose quarantine is over.
 func (r *leaseReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	var lease netv1.IPLease
-	if err := r.client.Get(ctx, req.NamespacedName, &lease); err != nil {
+	err := r.client.Get(ctx, req.NamespacedName, &lease)
+	if err != nil || !lease.DeletionTimestamp.IsZero() {
+		r.forget(req.Name)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if !lease.DeletionTimestamp.IsZero() {
-		return reconcile.Result{}, nil
-	}
-	if at, released := r.ipam.FreeAt(&lease); released {
-		if left := time.Until(at); left > 0 {
+	if quarantine, released := r.ipam.QuarantineOf(&lease); released {
+		if left := quarantine - r.sinceReleased(&lease); left > 0 {
 			return reconcile.Result{RequeueAfter: left}, nil
 		}
 		return reconcile.Result{}, r.ipam.Delete(ctx, &lease)
@@ -72,6 +85,27 @@ func (r *leaseReconciler) Reconcile(ctx context.Context, req reconcile.Request) 
 		return reconcile.Result{}, err
 	}
 	return settle(reconcile.Result{}, r.ipam.Release(ctx, &lease))
+}
+
+// sinceReleased is for how long this process has known that the lease was given back. What the lease says is of a clock that
+// may have been set since, and an address that is had again too early is somebody else's on a node that is behind; so a
+// quarantine begins anew with the process.
+func (r *leaseReconciler) sinceReleased(lease *netv1.IPLease) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.now()
+	first, ok := r.released[lease.Name]
+	if !ok || first.uid != lease.UID {
+		first = seen{lease.UID, now}
+		r.released[lease.Name] = first
+	}
+	return now.Sub(first.at)
+}
+
+func (r *leaseReconciler) forget(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.released, name)
 }
 
 // orphan tells whether the lease's interface or Subnet, by identity, does not exist. A Subnet's identity is its VNI.

@@ -41,6 +41,9 @@ type sighting struct {
 	at     time.Time
 }
 
+// https://github.com/metallb/metallb/issues/1774 and
+// https://github.com/metallb/metallb/issues/2479: after a restart two had one address.
+//
 // MODEL_STEPS makes one long history instead (`make soak`: 10,000 steps), MODEL_SEED repeats one.
 func TestWhateverHappensNoAddressIsMissingStaleOrDouble(t *testing.T) {
 	histories := map[uint64]int{1: 48, 2: 48}

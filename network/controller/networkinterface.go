@@ -132,11 +132,17 @@ func (r *interfaceReconciler) release(ctx context.Context, nic *netv1.NetworkInt
 	if nic.Spec.Retain {
 		return false, 0, nil
 	}
-	ttl := leaseTTL(subnet)
-	if at := nic.Status.ReleasedAt; at != nil {
-		ttl -= time.Since(at.Time)
+	left = leaseTTL(subnet)
+	if at := nic.Status.ReleasedAt; at != nil && !r.toCome(at) {
+		left -= r.config.now().Sub(at.Time)
 	}
-	return ttl <= 0, ttl, nil
+	return left <= 0, left, nil
+}
+
+// toCome tells whether a time lies ahead: the clock has been set back since. Clocks of replicas may differ a little.
+func (r *interfaceReconciler) toCome(at *metav1.Time) bool {
+	const skew = time.Minute
+	return at.After(r.config.now().Add(skew))
 }
 
 // podState is how far the interface's Pod has come: the one it is attached to, or the only one that ever may be.
@@ -214,9 +220,8 @@ func (r *interfaceReconciler) write(ctx context.Context, nic *netv1.NetworkInter
 	switch {
 	case nic.Spec.Pod != nil, nic.Spec.Retain:
 		nic.Status.ReleasedAt = nil
-	case nic.Status.ReleasedAt == nil:
-		now := metav1.Now()
-		nic.Status.ReleasedAt = &now
+	case nic.Status.ReleasedAt == nil, r.toCome(nic.Status.ReleasedAt):
+		nic.Status.ReleasedAt = &metav1.Time{Time: r.config.now()}
 	}
 	conditions.Status{Phase: &nic.Status.Phase, ObservedGeneration: &nic.Status.ObservedGeneration, Conditions: &nic.Status.Conditions}.Apply(nic, o)
 	if equality.Semantic.DeepEqual(base.Status, nic.Status) {

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -40,7 +41,7 @@ func setup(ctx context.Context, mgr ctrl.Manager, cfg Config, c client.Client) e
 		&podReconciler{client: c, live: live, config: cfg, events: recorder},
 		&interfaceReconciler{client: c, live: live, config: cfg, ipam: allocator, events: recorder},
 		&securityGroupReconciler{client: c, config: cfg},
-		&leaseReconciler{client: c, live: live, ipam: allocator},
+		&leaseReconciler{client: c, live: live, ipam: allocator, now: time.Now, released: map[string]seen{}},
 		&serviceReconciler{client: c},
 	} {
 		if err := r.setup(mgr); err != nil {

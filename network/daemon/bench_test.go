@@ -14,6 +14,25 @@ import (
 	"github.com/mnicloud/mnicloud/network/plugin"
 )
 
+// buildPlugin builds the plugin as nodes have it: small, not the tests' binary.
+func buildPlugin(t testing.TB) string {
+	built := filepath.Join(t.TempDir(), plugin.Type)
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", built, "../../cmd/mni-cni")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	build.Stderr = os.Stderr
+	require.NoError(t, build.Run())
+	return built
+}
+
+// usePlugin makes the node's runtime call this plugin.
+func (n *node) usePlugin(path string) {
+	t := n.cloud.t
+	n.cni("1.0.0") // makes the folder of plugins
+	link := filepath.Join(n.dir, "bin", plugin.Type)
+	require.NoError(t, os.Remove(link))
+	require.NoError(t, os.Symlink(path, link))
+}
+
 // BenchmarkAdd attaches Pods whose interfaces are Ready, one after the other, through the plugin as it is built for nodes. Its
 // aim is at most 100 ms for 99 of 100 (go test -run '^$' -bench Add -benchtime 300x).
 func BenchmarkAdd(b *testing.B) {
@@ -21,14 +40,7 @@ func BenchmarkAdd(b *testing.B) {
 	n := c.nodes[0]
 	n.start()
 	n.awaitReady()
-	built := filepath.Join(b.TempDir(), plugin.Type)
-	build := exec.CommandContext(b.Context(), "go", "build", "-ldflags=-s -w", "-o", built, "../../cmd/mni-cni")
-	build.Stderr = os.Stderr
-	require.NoError(b, build.Run())
-	n.cni("1.0.0") // makes the folder of plugins
-	link := filepath.Join(n.dir, "bin", plugin.Type)
-	require.NoError(b, os.Remove(link))
-	require.NoError(b, os.Symlink(built, link))
+	n.usePlugin(buildPlugin(b))
 
 	red := c.subnet("red", "10.1.0.0/16", 1001, 1001)
 	var pods []*pod

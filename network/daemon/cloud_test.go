@@ -53,6 +53,7 @@ type node struct {
 	dir     string
 	options Options
 	process *exec.Cmd
+	other   bool // another version runs
 }
 
 const (
@@ -70,6 +71,7 @@ func newCloud(t testing.TB, nodes int) *cloud {
 	require.NoError(t, networkingv1.AddToScheme(scheme))
 	require.NoError(t, netv1.AddToScheme(scheme))
 	config := apiserver.Shared(t)
+	config.QPS = -1
 	var err error
 	c.client, err = client.New(config, client.Options{Scheme: scheme})
 	require.NoError(t, err)
@@ -186,6 +188,9 @@ func (n *node) start() {
 	require.NoError(t, err)
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), optionsEnv+"="+string(encoded))
+	if n.other {
+		cmd.Env = append(cmd.Env, otherVersionEnv+"=1")
+	}
 	cmd.Stderr = os.Stderr
 	n.inside(func() { require.NoError(t, cmd.Start()) })
 	n.process = cmd

@@ -153,6 +153,7 @@ func TestTheNodeIsAnnouncedOnlyWhenItsNetworkWorks(t *testing.T) {
 	require.NoFileExists(t, n.options.CNIConf)
 }
 
+// https://github.com/kubeovn/kube-ovn/issues/1457: the MTU was not what the encapsulation leaves.
 func TestTheHostsLinksAreMadeAndFollowTheUnderlay(t *testing.T) {
 	c := newCloud(t, 1)
 	n := c.nodes[0]
@@ -185,7 +186,7 @@ func TestTheHostsLinksAreMadeAndFollowTheUnderlay(t *testing.T) {
 		}
 		return want
 	}
-	require.Equal(t, all(1450), mtus(), "https://github.com/kubeovn/kube-ovn/issues/1457")
+	require.Equal(t, all(1450), mtus())
 	n.inside(func() {
 		uplink, err := netlink.LinkByName("eth0")
 		require.NoError(t, err)

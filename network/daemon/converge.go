@@ -9,7 +9,6 @@ import (
 
 	"github.com/mnicloud/mnicloud/network/daemon/desired"
 	"github.com/mnicloud/mnicloud/network/daemon/host"
-	"github.com/mnicloud/mnicloud/network/datapath"
 )
 
 // step brings the host, the maps and the programs to the desired state once. Before the API server has told everything only
@@ -72,7 +71,7 @@ func (d *daemon) ensureHost(address netip.Addr) (reloaded bool, err error) {
 	if d.datapath != nil && d.config == config {
 		return false, nil
 	}
-	loaded, err := datapath.Load(config)
+	loaded, err := d.load(config)
 	if err != nil {
 		return false, err
 	}

@@ -32,6 +32,7 @@ const retryInterval = time.Second
 type daemon struct {
 	options     Options
 	log         *slog.Logger
+	load        func(datapath.Config) (*datapath.Datapath, error)
 	rest        *rest.Config
 	connections *connrotation.ConnectionTracker // to the API server
 	objects     *objects
@@ -61,10 +62,15 @@ type daemon struct {
 
 // Run is mni-netd. It returns when ctx ends, or with an error that a restart may mend; what is programmed stays either way.
 func Run(ctx context.Context, options Options, log *slog.Logger) error {
+	return run(ctx, options, log, datapath.Load)
+}
+
+// run is Run of a version whose datapath load makes.
+func run(ctx context.Context, options Options, log *slog.Logger, load func(datapath.Config) (*datapath.Datapath, error)) error {
 	if err := options.complete(); err != nil {
 		return err
 	}
-	d := &daemon{options: options, log: log, kicked: make(chan struct{}, 1), connections: connrotation.NewConnectionTracker()}
+	d := &daemon{options: options, log: log, load: load, kicked: make(chan struct{}, 1), connections: connrotation.NewConnectionTracker()}
 	d.setNotReady("the daemon is starting")
 	config, err := clientcmd.BuildConfigFromFlags("", options.Kubeconfig)
 	if err != nil {

@@ -15,6 +15,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/mnicloud/mnicloud/network/datapath"
+	"github.com/mnicloud/mnicloud/network/datapath/otherlayout"
 	"github.com/mnicloud/mnicloud/network/plugin"
 	"github.com/mnicloud/mnicloud/test/apiserver"
 	"github.com/mnicloud/mnicloud/test/isolate"
@@ -23,6 +25,9 @@ import (
 // optionsEnv makes the test's binary a daemon; called by the plugin's name it is the plugin. So both run as processes of their
 // own, as they do in the field.
 const optionsEnv = "MNI_TEST_NETD_OPTIONS"
+
+// otherVersionEnv makes it another version, whose tables have another layout.
+const otherVersionEnv = "MNI_TEST_NETD_OTHER_VERSION"
 
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
 
@@ -75,5 +80,10 @@ func runDaemon(encoded string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil)).With("node", options.NodeName)
-	return Run(ctx, options, log)
+	if os.Getenv(otherVersionEnv) == "" {
+		return Run(ctx, options, log)
+	}
+	return run(ctx, options, log, func(config datapath.Config) (*datapath.Datapath, error) {
+		return datapath.LoadObject(config, otherlayout.LoadBpf)
+	})
 }

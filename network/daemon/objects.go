@@ -233,24 +233,7 @@ func (o *objects) next() <-chan struct{} {
 
 // input reads everything the maps depend on. What it returns is shared with the cache: read only.
 func (o *objects) input(ctx context.Context) (desired.Input, error) {
-	var nodes corev1.NodeList
-	var subnets netv1.SubnetList
-	var interfaces netv1.NetworkInterfaceList
-	var services corev1.ServiceList
-	var slices discoveryv1.EndpointSliceList
-	var groups netv1.SecurityGroupList
-	var policies networkingv1.NetworkPolicyList
-	var pods corev1.PodList
-	var namespaces corev1.NamespaceList
-	for _, list := range []client.ObjectList{&nodes, &subnets, &interfaces, &services, &slices, &groups, &policies, &pods, &namespaces} {
-		if err := o.cache.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
-			return desired.Input{}, fmt.Errorf("read the cache of API objects: %w", err)
-		}
-	}
-	return desired.Input{
-		Nodes: nodes.Items, Subnets: subnets.Items, Interfaces: interfaces.Items, Services: services.Items, Slices: slices.Items,
-		SecurityGroups: groups.Items, NetworkPolicies: policies.Items, Pods: pods.Items, Namespaces: namespaces.Items,
-	}, nil
+	return ReadInput(ctx, o.cache, client.UnsafeDisableDeepCopy)
 }
 
 // readyCondition is the condition of an object that sums it up.

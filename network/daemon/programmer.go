@@ -205,13 +205,7 @@ func (p *programmer) commit(ctx context.Context) error {
 	if err := p.syncLocked(ctx); err != nil {
 		return err
 	}
-	errs := []error{d.AttachHost(), d.AttachVXLAN()}
-	for _, a := range p.attached {
-		if err := d.AttachPod(a.Ifindex); err != nil {
-			// Its link may be going just now; the others must not wait.
-			p.log.Warn("attach the program of a Pod", "pod", a.Interface.Pod, "link", a.HostLink, "error", err)
-		}
-	}
+	errs := []error{d.Replace(p.attachAll)}
 	if collected, err := d.CollectLinks(); err != nil {
 		errs = append(errs, err)
 	} else if collected > 0 {
@@ -219,4 +213,16 @@ func (p *programmer) commit(ctx context.Context) error {
 	}
 	p.committed = true
 	return errors.Join(errs...)
+}
+
+// attachAll puts this process's programs everywhere.
+func (p *programmer) attachAll() error {
+	err := errors.Join(p.datapath.AttachHost(), p.datapath.AttachVXLAN())
+	for _, a := range p.attached {
+		if err := p.datapath.AttachPod(a.Ifindex); err != nil {
+			// Its link may be going just now; the others must not wait.
+			p.log.Warn("attach the program of a Pod", "pod", a.Interface.Pod, "link", a.HostLink, "error", err)
+		}
+	}
+	return err
 }

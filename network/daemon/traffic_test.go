@@ -176,7 +176,8 @@ func TestTwoVPCsOfOneCIDRDoNotMeet(t *testing.T) {
 	c.eventually(pods["blue-5"].inside, "10.1.0.7", "blue-7 to 10.1.0.5: hello")
 }
 
-// https://github.com/kubeovn/kube-ovn/issues/3024 and 7130
+// https://github.com/kubeovn/kube-ovn/issues/3024 and
+// https://github.com/kubeovn/kube-ovn/issues/7130
 func TestHostsAndTheMachineReachTwoPodsOfOneAddressOnOneNode(t *testing.T) {
 	c := running(t)
 	one, two := c.nodes[0], c.nodes[1]

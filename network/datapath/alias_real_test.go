@@ -27,7 +27,8 @@ func (r *reality) infrastructure(p *realPod, address string) {
 	}
 }
 
-// https://github.com/kubeovn/kube-ovn/issues/3024 and 7130: probes to two Pods of one address in two VPCs on one node cannot work.
+// https://github.com/kubeovn/kube-ovn/issues/3024 and
+// https://github.com/kubeovn/kube-ovn/issues/7130: probes to two Pods of one address in two VPCs on one node cannot work.
 func TestRealInfrastructureAddresses(t *testing.T) {
 	eachMode(t, func(t *testing.T, r *reality) {
 		first, second := r.nodes[0].Namespace, r.nodes[1].Namespace

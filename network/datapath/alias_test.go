@@ -86,7 +86,8 @@ const (
 	alias2 = "169.254.66.2"
 )
 
-// https://github.com/kubeovn/kube-ovn/issues/3024 and 7130: probes to two Pods of one address in two VPCs on one node cannot work.
+// https://github.com/kubeovn/kube-ovn/issues/3024 and
+// https://github.com/kubeovn/kube-ovn/issues/7130: probes to two Pods of one address in two VPCs on one node cannot work.
 func TestAHostReachesTwoPodsOfOneAddressOnOneNode(t *testing.T) {
 	c := newProbed(t)
 	c.n1.hostSends(c.n1.hostTCP(4000, "198.18.0.51:80", syn)).reaches(c.a1).is(alias1+":4000", "10.0.1.11:80")

@@ -13,8 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// podLinkPrefix begins the names of Pods' links in the pin folder; the ifindex follows.
-const podLinkPrefix = "pod_"
+// Names of links in the pin folder. After podLinkPrefix follows the ifindex.
+const (
+	hostLink      = "host"
+	vxlanLink     = "vxlan"
+	podLinkPrefix = "pod_"
+)
 
 // AttachPod attaches pod_egress at the ingress of a Pod's host side, or replaces the program there: at no time is there
 // none. Interfaces are those of the calling thread's network namespace.
@@ -24,12 +28,12 @@ func (d *Datapath) AttachPod(ifindex int) error {
 
 // AttachHost attaches host_egress at the far end of the host's veth, like AttachPod.
 func (d *Datapath) AttachHost() error {
-	return d.attach(bpfProgHostEgress, "host", d.config.HostPeerIfindex)
+	return d.attach(bpfProgHostEgress, hostLink, d.config.HostPeerIfindex)
 }
 
 // AttachVXLAN attaches vxlan_ingress at the vxlan device, like AttachPod.
 func (d *Datapath) AttachVXLAN() error {
-	return d.attach(bpfProgVxlanIngress, "vxlan", d.config.VXLANIfindex)
+	return d.attach(bpfProgVxlanIngress, vxlanLink, d.config.VXLANIfindex)
 }
 
 // DetachPod removes a Pod's program and its drop counters. That the interface, or its program, is gone is no error.
@@ -45,7 +49,8 @@ func (d *Datapath) forgetCounters(ifindex int) error {
 	return errors.Join(d.Drops.DeleteInterface(ifindex), d.Deliveries.DeleteInterface(ifindex))
 }
 
-// CollectLinks removes the pins of links whose interface is gone and returns how many there were.
+// CollectLinks removes the pins of links whose interface is gone, and links of programs that only another version has. It returns
+// how many there were. Call it when this version's programs are attached.
 func (d *Datapath) CollectLinks() (int, error) {
 	entries, err := os.ReadDir(linksDir(d.config.PinPath))
 	if err != nil {
@@ -54,12 +59,14 @@ func (d *Datapath) CollectLinks() (int, error) {
 	var removed int
 	var errs []error
 	for _, entry := range entries {
-		digits, ok := strings.CutPrefix(entry.Name(), podLinkPrefix)
-		if !ok {
+		if entry.Name() == hostLink || entry.Name() == vxlanLink {
 			continue
 		}
+		digits, ok := strings.CutPrefix(entry.Name(), podLinkPrefix)
 		ifindex, err := strconv.Atoi(digits)
-		if err != nil {
+		if !ok || err != nil { // of a program that this version does not have
+			removed++
+			errs = append(errs, removeLink(d.linkPath(entry.Name())))
 			continue
 		}
 		l, err := d.pinnedLink(entry.Name(), ifindex)

@@ -70,15 +70,22 @@ type Datapath struct {
 	config     Config
 	mode       Mode
 	collection *ebpf.Collection
+	// former are the tables of other layouts, until Replace.
+	former []*former
 }
 
 // Load opens the maps pinned under the configuration's PinPath, makes those that are missing, and loads the programs
-// with the configuration compiled in. It changes nothing that is attached. A pinned map of another layout (an older
-// version's) is replaced by an empty one; the attached programs keep theirs until they are replaced in turn.
-func Load(config Config) (*Datapath, error) { return load(config, false) }
+// with the configuration compiled in. It changes nothing that is attached. When there are tables of another layout, another
+// version's, its own begin with what those have; the attached programs keep theirs until Replace.
+func Load(config Config) (*Datapath, error) { return load(config, loadBpf, false) }
+
+// LoadObject is Load of the programs and tables of another version's object file.
+func LoadObject(config Config, object func() (*ebpf.CollectionSpec, error)) (*Datapath, error) {
+	return load(config, object, false)
+}
 
 // load loads the programs as they are attached, or with tracing on, to be run without an interface.
-func load(config Config, tracing bool) (*Datapath, error) {
+func load(config Config, object func() (*ebpf.CollectionSpec, error), tracing bool) (*Datapath, error) {
 	config.setDefaults()
 	if err := config.validate(); err != nil {
 		return nil, fmt.Errorf("datapath configuration: %w", err)
@@ -86,7 +93,7 @@ func load(config Config, tracing bool) (*Datapath, error) {
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, fmt.Errorf("raise the limit of locked memory (needs CAP_SYS_RESOURCE before Linux 5.11): %w", err)
 	}
-	spec, err := loadBpf()
+	spec, err := object()
 	if err != nil {
 		return nil, fmt.Errorf("read the embedded object file: %w", err)
 	}
@@ -96,12 +103,13 @@ func load(config Config, tracing bool) (*Datapath, error) {
 	if err := spec.Variables[bpfVarTracing].Set(tracing); err != nil {
 		return nil, fmt.Errorf("constant %s: %w", bpfVarTracing, err)
 	}
-	for _, dir := range []string{mapsDir(config.PinPath), linksDir(config.PinPath)} {
+	own := filepath.Join(mapsDir(config.PinPath), layoutOf(spec))
+	for _, dir := range []string{own, linksDir(config.PinPath)} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, fmt.Errorf("make the pin folder (is a bpffs mounted there?): %w", err)
 		}
 	}
-	maps, err := openMaps(spec, mapsDir(config.PinPath))
+	maps, err := openMaps(spec, own)
 	if err != nil {
 		return nil, err
 	}
@@ -115,6 +123,9 @@ func load(config Config, tracing bool) (*Datapath, error) {
 		d.mode = ModeClsact
 	}
 	d.openTables()
+	if err := errors.Join(d.openFormer(spec, own), d.carry(false)); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
 	return d, nil
 }
 
@@ -143,6 +154,9 @@ func (d *Datapath) program(name string) *ebpf.Program { return d.collection.Prog
 // Close releases this process's references. What is pinned and attached stays and works on.
 func (d *Datapath) Close() error {
 	d.collection.Close()
+	for _, f := range d.former {
+		f.close()
+	}
 	return nil
 }
 
@@ -166,55 +180,6 @@ func Remove(pinPath string) error {
 
 func mapsDir(pinPath string) string  { return filepath.Join(pinPath, "maps") }
 func linksDir(pinPath string) string { return filepath.Join(pinPath, "links") }
-
-// openMaps opens or makes the pinned maps of an object file.
-func openMaps(spec *ebpf.CollectionSpec, dir string) (map[string]*ebpf.Map, error) {
-	maps := map[string]*ebpf.Map{}
-	for name, mapSpec := range spec.Maps {
-		if ofOneLoad(name) {
-			continue
-		}
-		m, err := openMap(mapSpec, filepath.Join(dir, name))
-		if err != nil {
-			closeMaps(maps)
-			return nil, fmt.Errorf("map %s: %w", name, err)
-		}
-		maps[name] = m
-	}
-	return maps, nil
-}
-
-// ofOneLoad tells of maps that are no pinned ones: sections of constants and variables, and what tracing needs.
-func ofOneLoad(name string) bool { return name[0] == '.' || name == bpfMapTraces }
-
-func openMap(spec *ebpf.MapSpec, path string) (*ebpf.Map, error) {
-	m, err := ebpf.LoadPinnedMap(path, nil)
-	switch {
-	case err == nil && spec.Compatible(m) == nil:
-		return m, nil
-	case err == nil:
-		_ = m.Close()
-		if err := os.Remove(path); err != nil {
-			return nil, fmt.Errorf("remove the pin of another layout: %w", err)
-		}
-	case !errors.Is(err, os.ErrNotExist):
-		return nil, fmt.Errorf("open the pin %s: %w", path, err)
-	}
-	if m, err = ebpf.NewMap(spec); err != nil {
-		return nil, fmt.Errorf("create: %w", err)
-	}
-	if err := m.Pin(path); err != nil {
-		_ = m.Close()
-		return nil, fmt.Errorf("pin at %s (is it on a bpffs?): %w", path, err)
-	}
-	return m, nil
-}
-
-func closeMaps(maps map[string]*ebpf.Map) {
-	for _, m := range maps {
-		_ = m.Close()
-	}
-}
 
 // haveTCX asks the kernel whether it has tcx, by an attachment to no interface.
 func haveTCX(program *ebpf.Program) bool {

@@ -82,7 +82,7 @@ func newCloud(t testing.TB, nodes int, settings ...func(*Config)) *cloud {
 		for _, set := range settings {
 			set(&config)
 		}
-		d, err := load(config, true)
+		d, err := load(config, loadBpf, true)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, d.Close()) })
 		constants, err := constantsOf(d.program(bpfProgPodEgress))

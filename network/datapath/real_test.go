@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 	"github.com/stretchr/testify/require"
@@ -20,6 +21,7 @@ type reality struct {
 	nodes    []*realNode
 	config   []Config
 	clsact   bool
+	object   func() (*ebpf.CollectionSpec, error) // the version that runs
 	pods     []*realPod
 	a1, a2   *realPod // VPC 7, 10.0.1.11 and .12, on both nodes
 	a3, a4   *realPod // VPC 7, 10.0.2.11 and .12, on both nodes
@@ -62,7 +64,7 @@ func newReality(t testing.TB, clsact bool) *reality {
 	if probe := mustLoad(t, testConfig(bpffs(t))); !clsact && probe.Mode() != ModeTCX {
 		t.Skip("this kernel has no tcx (Linux 6.6)")
 	}
-	r := &reality{t: t, net: testnet.New(t, 2), clsact: clsact}
+	r := &reality{t: t, net: testnet.New(t, 2), clsact: clsact, object: loadBpf}
 	for _, n := range r.net.Nodes {
 		devices := n.AddDevices(1450, DefaultVXLANPort, infrastructureCIDR, serviceCIDR, DefaultHairpinAddress.String()+"/32")
 		config := testConfig(bpffs(t))
@@ -91,14 +93,19 @@ func newReality(t testing.TB, clsact bool) *reality {
 
 // load loads (again) each node's datapath, as a daemon that starts does.
 func (r *reality) load() {
-	for i, n := range r.nodes {
-		d, err := Load(r.config[i])
-		require.NoError(r.t, err)
-		if n.Datapath != nil {
-			require.NoError(r.t, n.Datapath.Close())
-		}
-		n.Datapath = d
+	for i := range r.nodes {
+		r.loadNode(i)
 	}
+}
+
+func (r *reality) loadNode(i int) {
+	n := r.nodes[i]
+	d, err := LoadObject(r.config[i], r.object)
+	require.NoError(r.t, err)
+	if n.Datapath != nil {
+		require.NoError(r.t, n.Datapath.Close())
+	}
+	n.Datapath = d
 }
 
 func (r *reality) pod(n *realNode, name string, vpc, vni uint32, address string) *realPod {
@@ -143,16 +150,33 @@ func (r *reality) fill() {
 	}
 }
 
+// attach puts the loaded programs in place of those before.
 func (r *reality) attach() {
 	for _, n := range r.nodes {
-		require.NoError(r.t, n.Do(n.AttachHost))
-		require.NoError(r.t, n.Do(n.AttachVXLAN))
-		for _, p := range r.pods {
-			if p.Node == n.Node {
-				require.NoError(r.t, n.Do(func() error { return n.AttachPod(p.ifindex()) }))
+		r.attachNode(n)
+	}
+}
+
+func (r *reality) attachNode(n *realNode) {
+	require.NoError(r.t, n.Replace(func() error {
+		for _, attach := range r.attachments(n) {
+			if err := n.Do(attach); err != nil {
+				return err
 			}
 		}
+		return nil
+	}))
+}
+
+// attachments attach the programs of a node, one by one.
+func (r *reality) attachments(n *realNode) []func() error {
+	all := []func() error{n.AttachHost, n.AttachVXLAN}
+	for _, p := range r.pods {
+		if p.Node == n.Node {
+			all = append(all, func() error { return n.AttachPod(p.ifindex()) })
+		}
 	}
+	return all
 }
 
 // answers asserts who answers a client, and which address the server sees.
@@ -247,7 +271,8 @@ func TestRealServices(t *testing.T) {
 	})
 }
 
-// https://github.com/projectcalico/calico/issues/4865 and 9433: with checksum offload only ICMP worked over VXLAN.
+// https://github.com/projectcalico/calico/issues/4865 and
+// https://github.com/projectcalico/calico/issues/9433: with checksum offload only ICMP worked over VXLAN.
 func TestBulkDataArrivesWholeWithOffloadsOn(t *testing.T) {
 	eachMode(t, func(t *testing.T, r *reality) {
 		const size = 8 << 20

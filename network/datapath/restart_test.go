@@ -151,19 +151,6 @@ func TestRemoveLeavesNothing(t *testing.T) {
 	n.Datapath = nil
 }
 
-func TestAMapOfAnotherLayoutIsReplaced(t *testing.T) {
-	pins := bpffs(t)
-	config := testConfig(pins)
-	first := mustLoad(t, config)
-	require.NoError(t, first.Members.Set(addr("192.0.2.1"), Member{}))
-	config.ConntrackEntries = 4096
-	second := mustLoad(t, config)
-	require.EqualValues(t, 4096, second.Conntrack.m.MaxEntries())
-	_, kept, err := second.Members.Get(addr("192.0.2.1"))
-	require.NoError(t, err)
-	require.True(t, kept, "the other maps are as they were")
-}
-
 func TestAPinPathThatIsNoBPFFSIsExplained(t *testing.T) {
 	_, err := Load(testConfig(t.TempDir()))
 	require.ErrorContains(t, err, "bpffs")

@@ -166,7 +166,8 @@ func TestAPodReachesItselfThroughAService(t *testing.T) {
 	c.web1.sends(c.web1.icmp("169.254.0.1", layers.CreateICMPv4TypeCode(8, 0))).isDropped(bpfDropReasonDROP_NO_CONNTRACK)
 }
 
-// https://github.com/cilium/cilium/issues/34833 and 29305: the LRU evicted one half of a pair.
+// https://github.com/cilium/cilium/issues/34833 and
+// https://github.com/cilium/cilium/issues/29305: the LRU evicted one half of a pair.
 func TestEitherHalfOfAFlowHealsTheOther(t *testing.T) {
 	c := newTenants(t)
 	n := c.nodes[0]

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"path/filepath"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -70,22 +69,11 @@ func newTracer(pinPath string, constants []byte) (*Tracer, error) {
 	if err := spec.Variables[bpfVarTracing].Set(true); err != nil {
 		return nil, fmt.Errorf("constant %s: %w", bpfVarTracing, err)
 	}
-	t := &Tracer{pinned: map[string]*ebpf.Map{}}
-	for name, mapSpec := range spec.Maps {
-		if ofOneLoad(name) {
-			continue
-		}
-		m, err := ebpf.LoadPinnedMap(filepath.Join(mapsDir(pinPath), name), nil)
-		if err != nil {
-			closeMaps(t.pinned)
-			return nil, fmt.Errorf("open map %s: %w", name, err)
-		}
-		t.pinned[name] = m
-		if m.KeySize() != mapSpec.KeySize || m.ValueSize() != mapSpec.ValueSize {
-			closeMaps(t.pinned)
-			return nil, fmt.Errorf("%w: map %s has another layout", errOtherVersion, name)
-		}
+	pinned, err := openPinned(spec, pinPath)
+	if err != nil {
+		return nil, err
 	}
+	t := &Tracer{pinned: pinned}
 	shared := map[string]*ebpf.Map{}
 	for name, m := range t.pinned {
 		shared[name] = m

@@ -198,7 +198,7 @@ func TestFillCountsEveryKindOfMap(t *testing.T) {
 	require.Equal(t, Fill{1, 1048576}, fills[bpfMapPolicyPeers])
 	want := slices.Sorted(maps.Keys(n.collection.Maps))
 	want = slices.DeleteFunc(want, func(name string) bool {
-		return ofOneLoad(name) || name == bpfMapScratches || name == bpfMapPolicyNumbers
+		return ofOneLoad(name) || name == bpfMapPolicyNumbers
 	})
 	require.Equal(t, want, slices.Sorted(maps.Keys(fills)))
 	for i := range uint32(2 * fillBatch) {

@@ -44,13 +44,13 @@ func (a *Allocator) quarantine(vni uint32) time.Duration {
 	return 0
 }
 
-// FreeAt is when the lease's address can be had again; false while it is in use.
-func (a *Allocator) FreeAt(lease *netv1.IPLease) (time.Time, bool) {
+// QuarantineOf is how long the lease's address, which was given back, stays unused; false while it is in use.
+func (a *Allocator) QuarantineOf(lease *netv1.IPLease) (time.Duration, bool) {
 	vni, _, err := ParseLeaseName(lease.Name)
 	if err != nil || lease.Spec.ReleasedAt == nil {
-		return time.Time{}, false
+		return 0, false
 	}
-	return lease.Spec.ReleasedAt.Add(a.quarantine(vni)), true
+	return a.quarantine(vni), true
 }
 
 // Network is what the allocator needs to know of a Subnet.

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/mnicloud/mnicloud/test/apiserver"
@@ -62,6 +63,42 @@ func (c Cloud) Parts(ctx context.Context) ([]Part, error) {
 		return nil, errors.Join(err, parseErr)
 	}
 	return status.Parts, nil
+}
+
+// Kill kills a part at once; the supervisor starts it again. One that does not run now is left alone.
+func (c Cloud) Kill(ctx context.Context, name string) error {
+	parts, err := c.Parts(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range parts {
+		if p.Name == name && p.PID > 0 {
+			if err := unix.Kill(p.PID, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+				return fmt.Errorf("kill %s (%d): %w", name, p.PID, err)
+			}
+		}
+	}
+	return nil
+}
+
+// KeepDown kills a part again and again, so that it is down most of the time, until up is called.
+func (c Cloud) KeepDown(ctx context.Context, name string) (up func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			_ = c.Kill(ctx, name) // the next time will do
+			select {
+			case <-ctx.Done():
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
 }
 
 // Eventually waits until check returns nil and returns its last error when the time is up.

@@ -61,6 +61,18 @@ func (t Tenant) Delete(ctx context.Context) error {
 	return err
 }
 
+// Objects are all that Create made, and a server's Pod, each as arguments of kubectl delete.
+func (t Tenant) Objects() [][]string {
+	objects := [][]string{{"namespace", t.Name}}
+	for _, named := range []string{
+		"vpcs.vpc.mnicloud.jp/main", "subnets.vpc.mnicloud.jp/a", "subnets.vpc.mnicloud.jp/b", "containers.ctr.mnicloud.jp/shell",
+		"containers.ctr.mnicloud.jp/" + t.Servers()[0], "containers.ctr.mnicloud.jp/" + t.Servers()[1], "pods/" + t.Servers()[1],
+	} {
+		objects = append(objects, []string{"-n", t.Name, named})
+	}
+	return objects
+}
+
 // Servers are the names of the tenant's servers. Each answers with its own name, which no other tenant has.
 func (t Tenant) Servers() []string { return []string{t.Name + "-1", t.Name + "-2"} }
 

@@ -11,14 +11,11 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink"
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mnicloud/mnicloud/distro/instance"
 	"github.com/mnicloud/mnicloud/distro/node"
-	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+	"github.com/mnicloud/mnicloud/network/daemon"
 	"github.com/mnicloud/mnicloud/network/daemon/attachment"
 	"github.com/mnicloud/mnicloud/network/daemon/desired"
 	"github.com/mnicloud/mnicloud/network/datapath"
@@ -120,27 +117,10 @@ func links(n instance.Node) (map[string]int, error) {
 
 // input is what the maps depend on beside the attachments, as the API server has it.
 func input(ctx context.Context, from client.Reader, n instance.Node) (desired.Input, error) {
-	var nodes corev1.NodeList
-	var subnets netv1.SubnetList
-	var nics netv1.NetworkInterfaceList
-	var services corev1.ServiceList
-	var slices discoveryv1.EndpointSliceList
-	var groups netv1.SecurityGroupList
-	var policies networkingv1.NetworkPolicyList
-	var pods corev1.PodList
-	var namespaces corev1.NamespaceList
-	for _, list := range []client.ObjectList{&nodes, &subnets, &nics, &services, &slices, &groups, &policies, &pods, &namespaces} {
-		if err := from.List(ctx, list); err != nil {
-			return desired.Input{}, err
-		}
-	}
-	in := desired.Input{
-		Node: n.Name(), Address: n.Address(), Nodes: nodes.Items, Subnets: subnets.Items, Interfaces: nics.Items,
-		Services: services.Items, Slices: slices.Items,
-		SecurityGroups: groups.Items, NetworkPolicies: policies.Items, Pods: pods.Items, Namespaces: namespaces.Items,
-	}
+	in, err := daemon.ReadInput(ctx, from)
+	in.Node, in.Address = n.Name(), n.Address()
 	in.ExtraHosts = append(in.ExtraHosts, n.Instance.Addresses().Machine)
-	return in, nil
+	return in, err
 }
 
 func compareMaps(n instance.Node, want desired.State) ([]string, error) {

@@ -10,13 +10,13 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	ctrv1 "github.com/mnicloud/mnicloud/services/ctr/api/v1alpha1"
 	vpcv1 "github.com/mnicloud/mnicloud/services/vpc/api/v1alpha1"
+	"github.com/mnicloud/mnicloud/test/cloud"
 	"github.com/mnicloud/mnicloud/test/consistent"
 )
 
@@ -42,40 +42,20 @@ func goes(t *testing.T, objects ...client.Object) {
 	}
 }
 
-// keepDown kills a part again and again, so that it is down most of the time, until the returned function is called, which
-// waits until it runs.
-func keepDown(t *testing.T, name string) (up func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for ctx.Err() == nil {
-			if now, err := parts(ctx); err == nil || len(now) > 0 {
-				if pid := now[name].PID; pid > 0 {
-					_ = unix.Kill(pid, unix.SIGKILL)
-				}
-			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(20 * time.Millisecond):
-			}
-		}
-	}()
-	return func() {
-		cancel()
-		<-done
-		mustParts(t)
-	}
-}
-
 // Public reports of deletions that hung or left something: https://github.com/kubeovn/kube-ovn/issues/5068,
 // https://github.com/kubeovn/kube-ovn/issues/1847, https://github.com/kubeovn/kube-ovn/issues/5367,
 // https://github.com/kubeovn/kube-ovn/issues/2877.
 func TestDeletingEverythingInAnyOrderLeavesNothing(t *testing.T) {
 	inst := thisInstance(t)
-	for seed, down := range map[uint64]string{1: "", 2: "node-1/mni-netd", 3: "mni-cloud", 4: "node-2/mni-netd"} {
-		t.Run(fmt.Sprintf("seed %d %s down", seed, strings.ReplaceAll(down, "/", " ")), func(t *testing.T) {
+	for _, tc := range []struct {
+		seed uint64
+		// down is a part that is down while everything is deleted.
+		down string
+		// removed is a node that is deleted with the rest.
+		removed string
+	}{{1, "", ""}, {2, "node-1/mni-netd", ""}, {3, "mni-cloud", ""}, {4, "node-2/mni-netd", nodes[1]}, {5, "", nodes[1]}} {
+		seed, down := tc.seed, tc.down
+		t.Run(fmt.Sprintf("seed %d down %s removed %s", seed, strings.ReplaceAll(down, "/", " "), tc.removed), func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 0))
 			namespace := fmt.Sprintf("delete-%d", seed)
 			if err := kube.Create(t.Context(), &corev1.Namespace{ObjectMeta: objectMeta("", namespace)}); err != nil {
@@ -103,10 +83,13 @@ func TestDeletingEverythingInAnyOrderLeavesNothing(t *testing.T) {
 			for _, c := range containers {
 				objects = append(objects, c)
 			}
+			if tc.removed != "" {
+				objects = append(objects, &corev1.Node{ObjectMeta: objectMeta("", tc.removed)})
+			}
 			random.Shuffle(len(objects), func(i, j int) { objects[i], objects[j] = objects[j], objects[i] })
 			up := func() {}
 			if down != "" {
-				up = keepDown(t, down)
+				up = cloud.Cloud{Instance: instance}.KeepDown(t.Context(), down)
 			}
 			for _, o := range objects {
 				if err := kube.Delete(t.Context(), o); client.IgnoreNotFound(err) != nil {
@@ -121,6 +104,7 @@ func TestDeletingEverythingInAnyOrderLeavesNothing(t *testing.T) {
 				}
 			}
 			up()
+			mustParts(t)
 			start := time.Now()
 			eventually(t, "nothing is left", func(ctx context.Context) error {
 				return consistent.Error(consistent.Gone(ctx, kube, namespace))
@@ -129,6 +113,10 @@ func TestDeletingEverythingInAnyOrderLeavesNothing(t *testing.T) {
 			t.Logf("gone %.1f s after everything was asked to go and every part ran", took.Seconds())
 			if took > goneWithin {
 				t.Errorf("it took %s, more than %s", took, goneWithin)
+			}
+			if tc.removed != "" {
+				kill(t, tc.removed+"/kubelet") // a kubelet registers its node when it starts
+				nodeIsReady(t, tc.removed)
 			}
 			eventually(t, "everything fits together", func(ctx context.Context) error { return consistent.Cloud(ctx, kube, inst, len(nodes)) })
 		})

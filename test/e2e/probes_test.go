@@ -42,7 +42,8 @@ func hostShell(namespace, name, node string) *corev1.Pod {
 	return pod
 }
 
-// https://github.com/kubeovn/kube-ovn/issues/3024 and 7130: probes to two Pods of one address in two VPCs on one node cannot work.
+// https://github.com/kubeovn/kube-ovn/issues/3024 and
+// https://github.com/kubeovn/kube-ovn/issues/7130: probes to two Pods of one address in two VPCs on one node cannot work.
 func TestTheKubeletReachesPodsOfTwoTenantsWithOneAddressOnOneNode(t *testing.T) {
 	var servers []*corev1.Pod
 	var containers []*ctrv1.Container

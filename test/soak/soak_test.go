@@ -34,6 +34,8 @@ const (
 	most = 4
 	// nodes is how many nodes the cloud has.
 	nodes = 2
+	// goneWithin is how long deletion may take once everything is asked to go and every part runs.
+	goneWithin = 30 * time.Second
 	// patience is how long the cloud may take to be well again after a failure.
 	patience = 3 * time.Minute
 )
@@ -72,7 +74,7 @@ func TestTheCloudStaysWellUnderChangeAndFailure(t *testing.T) {
 
 	steps := map[string]func(context.Context) (string, error){
 		"make a tenant": s.makeTenant, "delete a tenant": s.deleteTenant, "lose a Pod": s.losePod, "kill a part": s.killPart, "down and up": s.restart,
-		"cut a node off": s.cutOff, "crash a node": s.crash,
+		"cut a node off": s.cutOff, "crash a node": s.crash, "remove a node": s.removeNode,
 	}
 	names := slices.Sorted(maps.Keys(steps))
 	for start, n := time.Now(), 1; time.Since(start) < length; n++ {
@@ -181,6 +183,8 @@ func (s *soak) anyTenant() string {
 	return names[s.random.IntN(len(names))]
 }
 
+// deleteTenant deletes all that a tenant has in random order, a part of the cloud being down meanwhile or not. Everything is gone
+// within 30 s once that part runs.
 func (s *soak) deleteTenant(ctx context.Context) (string, error) {
 	name := s.anyTenant()
 	if name == "" {
@@ -189,7 +193,47 @@ func (s *soak) deleteTenant(ctx context.Context) (string, error) {
 	tenant := s.tenants[name]
 	delete(s.tenants, name)
 	s.deleted = append(s.deleted, name)
-	return name, tenant.Delete(ctx)
+	down := []string{"", "mni-cloud", "node-1/mni-netd", "node-2/mni-netd"}[s.random.IntN(4)]
+	what := fmt.Sprintf("%s down %s", name, down)
+	up := func() {}
+	if down != "" {
+		up = s.cloud.KeepDown(ctx, down)
+	}
+	objects := tenant.Objects()
+	s.random.Shuffle(len(objects), func(i, j int) { objects[i], objects[j] = objects[j], objects[i] })
+	for _, object := range objects {
+		if _, err := s.cloud.Mni(ctx, append([]string{"delete", "--wait=false", "--ignore-not-found"}, object...)...); err != nil {
+			up()
+			return what, err
+		}
+	}
+	up()
+	err := cloud.Eventually(ctx, patience, "every part runs", func(ctx context.Context) error {
+		_, err := s.cloud.Mni(ctx, "status")
+		return err
+	})
+	if err != nil {
+		return what, err
+	}
+	kube, _, err := s.connect()
+	if err != nil {
+		return what, err
+	}
+	return what, cloud.Eventually(ctx, goneWithin, "nothing is left of "+name, func(ctx context.Context) error {
+		return consistent.Error(consistent.Gone(ctx, kube, name))
+	})
+}
+
+// removeNode deletes a node, whose containers then run elsewhere or nowhere; its kubelet makes it again when it starts.
+func (s *soak) removeNode(ctx context.Context) (string, error) {
+	n, err := s.aNode()
+	if err != nil {
+		return "", err
+	}
+	if _, err := s.cloud.Mni(ctx, "delete", "node", n.Name()); err != nil {
+		return n.Name(), err
+	}
+	return n.Name(), s.cloud.Kill(ctx, n.Name()+"/kubelet")
 }
 
 func (s *soak) losePod(ctx context.Context) (string, error) {

@@ -20,6 +20,7 @@
 
 /* A flow as the interface sees it. Of echo, the identifier is the alias's port. */
 struct alias_key {
+	LATER(__u64 later;)
 	struct address interface;
 	struct address alias;
 	__u32 vpc_id;
@@ -30,6 +31,7 @@ struct alias_key {
 };
 
 struct alias_flow {
+	LATER(__u64 later;)
 	struct address opener;
 	struct address infrastructure;
 	__be16 opener_port;

@@ -21,6 +21,7 @@ enum flow_origin {
 };
 
 struct flow_key {
+	LATER(__u64 later;)
 	struct address local;
 	struct address remote;
 	__u32 vpc_id;
@@ -35,6 +36,7 @@ struct flow_key {
 #define FLOW_CUT (1ULL << 32)
 
 struct flow {
+	LATER(__u64 later;)
 	__u64 verdict; /* the policy that it was judged by, and whether it was cut: one word, so that both change at once */
 	__u32 last_seen;
 	__be16 match; /* what rules were asked for: port, or ICMP type and code */
@@ -57,6 +59,7 @@ struct fragment_key {
 
 /* What a packet's flow is told by. Of an ICMP error: what the packet that it speaks of is, turned round. */
 struct l4 {
+	LATER(__u64 later;)
 	__be32 source;
 	__be32 destination;
 	__be16 source_port; /* an ICMP query has its identifier here, and its type as the other port */

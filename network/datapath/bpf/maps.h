@@ -5,6 +5,13 @@
 #include "kernel.h"
 #include "reasons.h"
 
+/* A field that only the tables of the tests' other object file have (../otherlayout): as a later version might. */
+#ifdef OTHER_LAYOUT
+#define LATER(field) field
+#else
+#define LATER(field)
+#endif
+
 /* An address of either family: IPv4 as ::ffff:a.b.c.d, so that keys need no change for IPv6. */
 struct address {
 	__be32 w[4];
@@ -110,12 +117,14 @@ struct backend {
 };
 
 struct affinity_key {
+	LATER(__u64 later;)
 	struct address client;
 	__u32 vpc_id;
 	__u32 service;
 };
 
 struct affinity {
+	LATER(__u64 later;)
 	struct backend backend;
 	__u32 slot;
 	__u32 last_seen; /* seconds since boot */
@@ -129,6 +138,7 @@ enum conntrack_direction {
 /* A flow through a Service. Each has two entries: FORWARD is keyed by what the client sends, REVERSE by what the backend
  * answers. */
 struct conntrack_key {
+	LATER(__u64 later;)
 	struct address source;
 	struct address destination;
 	__u32 vpc_id;
@@ -150,6 +160,7 @@ enum conntrack_flags {
 /* FORWARD: the backend becomes the destination, client_port the source port.
  * REVERSE: the Service becomes the source, client_port the destination port. */
 struct conntrack {
+	LATER(__u64 later;)
 	struct address service;
 	struct address backend;
 	__be16 service_port;

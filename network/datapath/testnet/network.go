@@ -126,6 +126,30 @@ func (n *Node) AddPod(name, address, gateway string, mtu int) *Pod {
 	return p
 }
 
+// Bridge puts a bridge into the Pod and a namespace behind it that takes over the Pod's address and MAC, as a virtual machine
+// does; eth0 becomes a port with another MAC.
+func (p *Pod) Bridge(name, gateway string) *Namespace {
+	p.t.Helper()
+	machine := NewNamespace(p.t, name)
+	bits, err := p.links.AddrList(p.Link("eth0"), netlink.FAMILY_V4)
+	require.NoError(p.t, err)
+	require.NoError(p.t, p.links.AddrDel(p.Link("eth0"), &bits[0]))
+	require.NoError(p.t, p.links.LinkSetHardwareAddr(p.Link("eth0"), net.HardwareAddr{2, 0xbb, 0, 0, 0, 1}))
+	require.NoError(p.t, p.links.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "bridge"}}))
+	require.NoError(p.t, p.links.LinkAdd(&netlink.Veth{
+		LinkAttrs: netlink.LinkAttrs{Name: "tap"}, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(machine.handle)), PeerHardwareAddr: p.MAC,
+	}))
+	for _, port := range []string{"eth0", "tap"} {
+		require.NoError(p.t, p.links.LinkSetMaster(p.Link(port), p.Link("bridge")))
+		p.up(port)
+	}
+	p.up("bridge")
+	machine.up("eth0")
+	machine.AddAddress("eth0", bits[0].IPNet.String())
+	machine.AddRoute("0.0.0.0/0", "eth0", gateway, "")
+	return machine
+}
+
 func parseIP(s string) net.IP {
 	if s == "" {
 		return nil

@@ -145,6 +145,9 @@ func replace(w world) plan {
 // sends, so another can run at once.
 func (w world) untilForced() time.Duration {
 	left := w.pod.DeletionTimestamp.Add(overdue).Sub(w.now)
+	if grace := w.pod.DeletionGracePeriodSeconds; grace != nil && left > time.Duration(*grace)*time.Second+2*overdue {
+		left = 0 // the clock has been set back since
+	}
 	switch {
 	case w.node == silent:
 		return 0

@@ -124,6 +124,12 @@ func TestTheNextStepFollowsFromWhatThereIs(t *testing.T) {
 		{"a Pod that is slow to end on a node that fails", func(w *world) { w.pod.DeletionTimestamp, w.node = deleted(now.Add(-time.Minute)), failing }, forcePod, "Replacing", status.Provisioning, "does not answer", 0},
 		{"a Pod that is ending on a node that was removed", func(w *world) { w.pod.DeletionTimestamp, w.node = deleted(now), removed }, hold, "Replacing", status.Provisioning, "is ending", 5 * time.Second},
 		{"a Pod that is slow to end on a node that was removed", func(w *world) { w.pod.DeletionTimestamp, w.node = deleted(now.Add(-time.Minute)), removed }, forcePod, "Replacing", status.Provisioning, "", 0},
+		{"a Pod that is ending on a node that was removed, before the clock was set back", func(w *world) {
+			w.pod.DeletionTimestamp, w.pod.DeletionGracePeriodSeconds, w.node = deleted(now.Add(time.Hour)), ptr.To[int64](10), removed
+		}, forcePod, "Replacing", status.Provisioning, "", 0},
+		{"a Pod that is ending, before the clock was set back", func(w *world) {
+			w.pod.DeletionTimestamp, w.pod.DeletionGracePeriodSeconds = deleted(now.Add(time.Hour)), ptr.To[int64](10)
+		}, hold, "Replacing", status.Provisioning, "is ending", 10 * time.Second},
 		{"a Pod on a node that was removed", func(w *world) { w.node = removed }, removePod, "Replacing", status.Provisioning, "node node-1 was removed", 0},
 		{"a Pod on a node that is silent, for now", func(w *world) { w.node = silent }, hold, "Ready", status.Ready, "", 0},
 
