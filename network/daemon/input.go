@@ -18,6 +18,7 @@ import (
 func ReadInput(ctx context.Context, from client.Reader, options ...client.ListOption) (desired.Input, error) {
 	var nodes corev1.NodeList
 	var subnets netv1.SubnetList
+	var tables netv1.RouteTableList
 	var interfaces netv1.NetworkInterfaceList
 	var services corev1.ServiceList
 	var slices discoveryv1.EndpointSliceList
@@ -25,13 +26,13 @@ func ReadInput(ctx context.Context, from client.Reader, options ...client.ListOp
 	var policies networkingv1.NetworkPolicyList
 	var pods corev1.PodList
 	var namespaces corev1.NamespaceList
-	for _, list := range []client.ObjectList{&nodes, &subnets, &interfaces, &services, &slices, &groups, &policies, &pods, &namespaces} {
+	for _, list := range []client.ObjectList{&nodes, &subnets, &tables, &interfaces, &services, &slices, &groups, &policies, &pods, &namespaces} {
 		if err := from.List(ctx, list, options...); err != nil {
 			return desired.Input{}, fmt.Errorf("list %T: %w", list, err)
 		}
 	}
 	return desired.Input{
-		Nodes: nodes.Items, Subnets: subnets.Items, Interfaces: interfaces.Items, Services: services.Items, Slices: slices.Items,
+		Nodes: nodes.Items, Subnets: subnets.Items, RouteTables: tables.Items, Interfaces: interfaces.Items, Services: services.Items, Slices: slices.Items,
 		SecurityGroups: groups.Items, NetworkPolicies: policies.Items, Pods: pods.Items, Namespaces: namespaces.Items,
 	}, nil
 }

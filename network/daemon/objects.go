@@ -50,6 +50,7 @@ var kinds = []struct {
 	{&corev1.Service{}, "Service", true, func(any) {}},
 	{&discoveryv1.EndpointSlice{}, "EndpointSlice", true, stripSlice},
 	{&netv1.Subnet{}, "Subnet", false, func(any) {}},
+	{&netv1.RouteTable{}, "RouteTable", false, func(any) {}},
 	{&netv1.NetworkInterface{}, "NetworkInterface", false, func(any) {}},
 	{&netv1.SecurityGroup{}, "SecurityGroup", false, func(any) {}},
 	{&networkingv1.NetworkPolicy{}, "NetworkPolicy", true, func(any) {}},

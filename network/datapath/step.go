@@ -10,7 +10,7 @@ type StepKind uint32
 
 // What Number, Address and Known of a Step are is said with each kind.
 const (
-	// StepSource: an interface may send the packet. The VPC's identity, the source.
+	// StepSource: an interface may send the packet. The VPC's identity, the source; whether it sends on what another sent.
 	StepSource = StepKind(bpfTraceStepKindSTEP_SOURCE)
 	// StepMember: a member's VXLAN is accepted. VNI, the member.
 	StepMember = StepKind(bpfTraceStepKindSTEP_MEMBER)
@@ -24,6 +24,8 @@ const (
 	StepServiceAnswer = StepKind(bpfTraceStepKindSTEP_SERVICE_ANSWER)
 	// StepSubnet: a Subnet of the VPC has the destination. VNI, the destination; whether it is the sender's own Subnet.
 	StepSubnet = StepKind(bpfTraceStepKindSTEP_SUBNET)
+	// StepRoute: a route of a route table leads to a next hop. VNI, the next hop.
+	StepRoute = StepKind(bpfTraceStepKindSTEP_ROUTE)
 	// StepEndpoint: something has the destination's address. EndpointKind, its node (invalid: this one).
 	StepEndpoint = StepKind(bpfTraceStepKindSTEP_ENDPOINT)
 	// StepOutside: the destination is outside, by the node's stack. The destination.
@@ -38,7 +40,7 @@ const (
 
 var stepNames = map[StepKind]string{
 	StepSource: "source", StepMember: "member", StepMemberSource: "member-source", StepAnswer: "answer", StepService: "service",
-	StepServiceAnswer: "service-answer", StepSubnet: "subnet", StepEndpoint: "endpoint", StepOutside: "outside",
+	StepServiceAnswer: "service-answer", StepSubnet: "subnet", StepRoute: "route", StepEndpoint: "endpoint", StepOutside: "outside",
 	StepEgress: "egress-policy", StepIngress: "ingress-policy", StepOpened: "infrastructure-address",
 }
 

@@ -16,7 +16,8 @@ type Route struct {
 	Subnet string `json:"subnet"`
 	// Prefix is the destination.
 	Prefix string `json:"prefix"`
-	// Kind is subnet (addresses of the Subnet itself), route (to another Subnet) or endpoint (one address).
+	// Kind is subnet (addresses of the Subnet itself), route (to another Subnet), hop (by an interface that sends on), blackhole,
+	// reserved (for the cloud itself) or endpoint (one address).
 	Kind string `json:"kind"`
 	// NextHop is where it leads: the Subnet, or the interface that has the address.
 	NextHop string `json:"nextHop"`
@@ -28,9 +29,12 @@ type Route struct {
 
 // Kinds of routes.
 const (
-	RouteSubnet   = "subnet"
-	RouteRoute    = "route"
-	RouteEndpoint = "endpoint"
+	RouteSubnet    = "subnet"
+	RouteRoute     = "route"
+	RouteHop       = "hop"
+	RouteBlackhole = "blackhole"
+	RouteReserved  = "reserved"
+	RouteEndpoint  = "endpoint"
 )
 
 // Routes are what the nodes would do with addresses: of all VPCs, or of a VPC or Subnet by its name. Endpoints, of which there may
@@ -84,7 +88,8 @@ func (n *Network) routesOf(m Member, d *datapath.Datapath, wanted func(vni, vpc 
 	for key, route := range routes {
 		if wanted(key.VNI, subnets[key.VNI].VPCID) {
 			r := row(key.VNI)
-			r.Kind, r.prefix, r.NextHop = RouteRoute, key.Prefix, "subnet "+n.Objects.subnetName(route.VNI)
+			r.prefix = key.Prefix
+			n.lead(&r, route)
 			rows = append(rows, r)
 		}
 	}
@@ -99,6 +104,23 @@ func (n *Network) routesOf(m Member, d *datapath.Datapath, wanted func(vni, vpc 
 		}
 	}
 	return rows, errors.Join(subnetsErr, routesErr, endpointsErr)
+}
+
+// lead says where a route leads.
+func (n *Network) lead(r *Route, route datapath.Route) {
+	switch route.Kind {
+	case datapath.RouteHop:
+		r.Kind, r.NextHop = RouteHop, "nothing: its target is not there"
+		if route.Hop.Address.IsValid() {
+			r.NextHop = n.endpointName(route.Hop, datapath.Endpoint{}) + " " + route.Hop.Address.String()
+		}
+	case datapath.RouteBlackhole:
+		r.Kind, r.NextHop = RouteBlackhole, "nothing"
+	case datapath.RouteReserved:
+		r.Kind, r.NextHop = RouteReserved, "nothing"
+	default:
+		r.Kind, r.NextHop = RouteRoute, "subnet "+n.Objects.subnetName(route.VNI)
+	}
 }
 
 // endpointName is what has an address, for people.

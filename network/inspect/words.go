@@ -12,6 +12,9 @@ func (t *tracing) words(s datapath.Step, p datapath.Packet, v datapath.Verdict, 
 	objects := t.network.Objects
 	switch s.Kind {
 	case datapath.StepSource:
+		if s.Known {
+			return fmt.Sprintf("source %s is sent on: the interface may, without source check, in VPC %s", s.Address, objects.vpcName(s.Number))
+		}
 		return fmt.Sprintf("source %s and its MAC address are the interface's own, in VPC %s", s.Address, objects.vpcName(s.Number))
 	case datapath.StepMember:
 		return fmt.Sprintf("VXLAN from %s is accepted: it is a member", objects.nodeName(s.Address))
@@ -28,6 +31,8 @@ func (t *tracing) words(s datapath.Step, p datapath.Packet, v datapath.Verdict, 
 			return fmt.Sprintf("%s is in the sender's own Subnet %s (VNI %d)", s.Address, objects.subnetName(s.Number), s.Number)
 		}
 		return fmt.Sprintf("a route leads %s to Subnet %s (VNI %d)", s.Address, objects.subnetName(s.Number), s.Number)
+	case datapath.StepRoute:
+		return fmt.Sprintf("a route of the route table leads to %s in Subnet %s (VNI %d), which sends it on", s.Address, objects.subnetName(s.Number), s.Number)
 	case datapath.StepEndpoint:
 		return t.endpointWords(s)
 	case datapath.StepOutside:

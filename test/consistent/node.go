@@ -19,6 +19,7 @@ import (
 	"github.com/mnicloud/mnicloud/network/daemon/attachment"
 	"github.com/mnicloud/mnicloud/network/daemon/desired"
 	"github.com/mnicloud/mnicloud/network/datapath"
+	"github.com/mnicloud/mnicloud/network/routing"
 )
 
 // attachmentsDir is where a node's daemon keeps its records, in the node's file system.
@@ -118,8 +119,10 @@ func links(n instance.Node) (map[string]int, error) {
 // input is what the maps depend on beside the attachments, as the API server has it.
 func input(ctx context.Context, from client.Reader, n instance.Node) (desired.Input, error) {
 	in, err := daemon.ReadInput(ctx, from)
+	addresses := n.Instance.Addresses()
 	in.Node, in.Address = n.Name(), n.Address()
-	in.ExtraHosts = append(in.ExtraHosts, n.Instance.Addresses().Machine)
+	in.ExtraHosts = append(in.ExtraHosts, addresses.Machine)
+	in.Reserved = append(routing.Reserved(), addresses.Infrastructure, addresses.Services, addresses.Underlay)
 	return in, err
 }
 
@@ -134,6 +137,7 @@ func compareMaps(n instance.Node, want desired.State) ([]string, error) {
 		compare(&wrong, n.Name()+": members", want.Members, d.Members.List),
 		compare(&wrong, n.Name()+": subnets", want.Subnets, d.Subnets.List),
 		compare(&wrong, n.Name()+": routes", want.Routes, d.Routes.List),
+		compare(&wrong, n.Name()+": next hops", want.Hops, d.Hops.List),
 		compare(&wrong, n.Name()+": endpoints", want.Endpoints, d.Endpoints.List),
 		compare(&wrong, n.Name()+": forwarders", want.Forwarders, d.Forwarders.List),
 		compare(&wrong, n.Name()+": nics", want.NICs, func() (map[uint32]datapath.NIC, error) {

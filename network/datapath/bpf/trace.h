@@ -32,13 +32,14 @@ MAP(traces, BPF_MAP_TYPE_ARRAY, __u32, struct trace, 1, 0);
 /* What the programs decided on the way, in order. The comment says what number and address are, and when known is set. */
 enum trace_step_kind {
 	STEP_NONE = 0,
-	STEP_SOURCE,         /* an interface may send it: its addresses are the interface's own */
+	STEP_SOURCE,         /* an interface may send it: its addresses are the interface's own; known: it sends on what another sent */
 	STEP_MEMBER,         /* a member's VXLAN is accepted; VNI, the member */
 	STEP_MEMBER_SOURCE,  /* the source is at the member that sent it */
 	STEP_ANSWER,         /* to an alias: the answer to what was opened; opener's port, opener */
 	STEP_SERVICE,        /* a Service leads to a backend; its port, its address; the flow is known */
 	STEP_SERVICE_ANSWER, /* it comes from a backend and is made to come from the Service; its port, its address */
 	STEP_SUBNET,         /* the destination is in a Subnet; its VNI, the destination; it is the sender's own */
+	STEP_ROUTE,          /* a route leads to a next hop; its VNI, the next hop */
 	STEP_ENDPOINT,       /* the destination's endpoint; its kind, its node */
 	STEP_OUTSIDE,        /* the destination is outside, by the node's own stack */
 	STEP_EGRESS,         /* the sender's policy is asked; its number, the other side; the flow is known */

@@ -177,6 +177,18 @@ type BpfFragmentKey struct {
 	Pad         uint8
 }
 
+type BpfHop struct {
+	_       structs.HostLayout
+	Ifindex uint32
+}
+
+type BpfHopKey struct {
+	_   structs.HostLayout
+	Vni uint32
+	Mac [6]uint8
+	Pad [2]uint8
+}
+
 type BpfL4 struct {
 	_               structs.HostLayout
 	Later           uint64
@@ -239,8 +251,11 @@ type BpfPolicyRuleKey struct {
 }
 
 type BpfRoute struct {
-	_   structs.HostLayout
-	Vni uint32
+	_      structs.HostLayout
+	Hop    BpfAddress
+	HopVni uint32
+	Vni    uint32
+	Kind   uint32
 }
 
 type BpfRouteKey struct {
@@ -320,6 +335,7 @@ const (
 	BpfMapFlows                = "flows"
 	BpfMapForwarders           = "forwarders"
 	BpfMapFragments            = "fragments"
+	BpfMapHops                 = "hops"
 	BpfMapMembers              = "members"
 	BpfMapNics                 = "nics"
 	BpfMapPolicyNumbers        = "policy_numbers"
@@ -413,6 +429,7 @@ type BpfMapSpecs struct {
 	Flows         *ebpf.MapSpec `ebpf:"flows"`
 	Forwarders    *ebpf.MapSpec `ebpf:"forwarders"`
 	Fragments     *ebpf.MapSpec `ebpf:"fragments"`
+	Hops          *ebpf.MapSpec `ebpf:"hops"`
 	Members       *ebpf.MapSpec `ebpf:"members"`
 	Nics          *ebpf.MapSpec `ebpf:"nics"`
 	PolicyNumbers *ebpf.MapSpec `ebpf:"policy_numbers"`
@@ -478,6 +495,7 @@ type BpfMaps struct {
 	Flows         *ebpf.Map `ebpf:"flows"`
 	Forwarders    *ebpf.Map `ebpf:"forwarders"`
 	Fragments     *ebpf.Map `ebpf:"fragments"`
+	Hops          *ebpf.Map `ebpf:"hops"`
 	Members       *ebpf.Map `ebpf:"members"`
 	Nics          *ebpf.Map `ebpf:"nics"`
 	PolicyNumbers *ebpf.Map `ebpf:"policy_numbers"`
@@ -503,6 +521,7 @@ func (m *BpfMaps) Close() error {
 		m.Flows,
 		m.Forwarders,
 		m.Fragments,
+		m.Hops,
 		m.Members,
 		m.Nics,
 		m.PolicyNumbers,
