@@ -66,6 +66,9 @@ func (c *Conntrack) delete(key bpfConntrackKey) error {
 func (c *Conntrack) each(visit func(bpfConntrackKey, bpfConntrack) error) error {
 	var key bpfConntrackKey
 	var entry bpfConntrack
+	if c.m.KeySize() != uint32(len(bytesOf(&key))) || c.m.ValueSize() != uint32(len(bytesOf(&entry))) {
+		return nil // of another version's object file
+	}
 	var errs []error
 	iterator := c.m.Iterate()
 	for iterator.Next(bytesOf(&key), bytesOf(&entry)) {
