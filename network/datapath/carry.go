@@ -75,21 +75,39 @@ func (f *former) close() {
 	}
 }
 
-// carry brings over the entries that are not there yet: all, or (flowsOnly) only of the tables that programs write.
-func carry(moves []move, flowsOnly bool) error {
+// begin fills the tables, once, with what the former ones have. From then on they are brought to the desired state and only what
+// programs write, and the last number given, is taken from the former ones: an entry that is not desired any more, or whose number
+// means something else by now, must not come back.
+func (d *Datapath) begin(own string) error {
+	if isComplete(own) {
+		return d.carry(numbers)
+	}
+	if err := d.carry(everything); err != nil {
+		return err
+	}
+	return os.Mkdir(filepath.Join(own, completeName), 0o700)
+}
+
+// What is brought over.
+func everything(ebpf.MapType) bool { return true }
+func numbers(t ebpf.MapType) bool  { return t == ebpf.Array }
+func flows(t ebpf.MapType) bool    { return t == ebpf.LRUHash }
+
+// carry brings over the entries that are not there yet, of the tables of some types.
+func carry(moves []move, of func(ebpf.MapType) bool) error {
 	var errs []error
 	for _, m := range moves {
-		if !flowsOnly || m.from.Type() == ebpf.LRUHash {
+		if of(m.from.Type()) {
 			errs = append(errs, m.run())
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (d *Datapath) carry(flowsOnly bool) error {
+func (d *Datapath) carry(of func(ebpf.MapType) bool) error {
 	var errs []error
 	for _, f := range d.former {
-		errs = append(errs, carry(f.forth, flowsOnly))
+		errs = append(errs, carry(f.forth, of))
 	}
 	return errors.Join(errs...)
 }
@@ -101,15 +119,18 @@ func (d *Datapath) Replace(attach func() error) error {
 	if len(d.former) == 0 {
 		return attach()
 	}
-	if err := d.carry(true); err != nil {
+	if err := d.carry(flows); err != nil {
 		return err
 	}
-	err := d.whileMirroring(attach)
-	if err != nil {
+	if err := d.whileMirroring(attach); err != nil {
 		return err
 	}
 	awaitPrograms()
-	if err := d.carry(true); err != nil {
+	if err := d.carry(flows); err != nil {
+		return err
+	}
+	// The former programs chose from the backends that they knew.
+	if err := d.Services.forgetRemoved(); err != nil {
 		return err
 	}
 	return d.forget()
@@ -123,7 +144,7 @@ func (d *Datapath) whileMirroring(attach func() error) error {
 	mirror.Go(func() {
 		for {
 			for _, f := range d.former {
-				failed = errors.Join(carry(f.forth, true), carry(f.back, true))
+				failed = errors.Join(carry(f.forth, flows), carry(f.back, flows))
 			}
 			select {
 			case <-stop:
@@ -180,18 +201,21 @@ func (m move) run() error {
 	return nil
 }
 
-// runArray brings over what is still zero: an array has all its entries.
+// runArray brings over the last numbers given, where they are higher.
 func (m move) runArray() error {
-	value, there := make([]byte, m.from.ValueSize()), make([]byte, m.to.ValueSize())
+	if !m.value.same || m.from.ValueSize() != 4 {
+		return fmt.Errorf("an array of %d bytes is no array of numbers", m.from.ValueSize())
+	}
 	for i := range min(m.from.MaxEntries(), m.to.MaxEntries()) {
-		if err := errors.Join(m.from.Lookup(i, value), m.to.Lookup(i, there)); err != nil {
-			return fmt.Errorf("read element %d: %w", i, err)
+		var number, there uint32
+		if err := errors.Join(m.from.Lookup(i, &number), m.to.Lookup(i, &there)); err != nil {
+			return fmt.Errorf("read number %d: %w", i, err)
 		}
-		if slices.ContainsFunc(there, func(b byte) bool { return b != 0 }) {
+		if number <= there {
 			continue
 		}
-		if err := m.to.Put(i, m.value.convert(value)); err != nil {
-			return fmt.Errorf("bring element %d over: %w", i, err)
+		if err := m.to.Put(i, number); err != nil {
+			return fmt.Errorf("bring number %d over: %w", i, err)
 		}
 	}
 	return nil

@@ -71,6 +71,9 @@ func (c *Conntrack) each(visit func(bpfConntrackKey, bpfConntrack) error) error 
 func eachEntry[K, V any](m *ebpf.Map, name string, visit func(K, V) error) error {
 	var key K
 	var entry V
+	if m.KeySize() != uint32(len(bytesOf(&key))) || m.ValueSize() != uint32(len(bytesOf(&entry))) {
+		return nil // of another version's object file
+	}
 	var errs []error
 	iterator := m.Iterate()
 	for iterator.Next(bytesOf(&key), bytesOf(&entry)) {

@@ -83,7 +83,7 @@ type Datapath struct {
 // version's, its own begin with what those have; the attached programs keep theirs until Replace.
 func Load(config Config) (*Datapath, error) { return load(config, loadBpf, false) }
 
-// LoadObject is Load of the programs and tables of another version's object file.
+// LoadObject is Load of the programs and tables of another version's object file. Its flows cannot be listed.
 func LoadObject(config Config, object func() (*ebpf.CollectionSpec, error)) (*Datapath, error) {
 	return load(config, object, false)
 }
@@ -108,10 +108,8 @@ func load(config Config, object func() (*ebpf.CollectionSpec, error), tracing bo
 		return nil, fmt.Errorf("constant %s: %w", bpfVarTracing, err)
 	}
 	own := filepath.Join(mapsDir(config.PinPath), layoutOf(spec))
-	for _, dir := range []string{own, linksDir(config.PinPath)} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return nil, fmt.Errorf("make the pin folder (is a bpffs mounted there?): %w", err)
-		}
+	if err := makeFolders(config.PinPath, own); err != nil {
+		return nil, fmt.Errorf("make the pin folder (is a bpffs mounted there?): %w", err)
 	}
 	maps, err := openMaps(spec, own)
 	if err != nil {
@@ -127,7 +125,7 @@ func load(config Config, object func() (*ebpf.CollectionSpec, error), tracing bo
 		d.mode = ModeClsact
 	}
 	d.openTables()
-	if err := errors.Join(d.openFormer(spec, own), d.carry(false)); err != nil {
+	if err := errors.Join(d.openFormer(spec, own), d.begin(own)); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil

@@ -79,10 +79,28 @@ func layoutDirs(pinPath string) ([]string, error) {
 	return dirs, nil
 }
 
+// completeName is a folder in that of a layout which says that the tables were filled from the former ones.
+const completeName = "complete"
+
+func isComplete(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, completeName))
+	return err == nil
+}
+
+// makeFolders makes the folders of a layout and of links. Tables that were not completed, which no program uses, are made anew.
+func makeFolders(pinPath, dir string) error {
+	var err error
+	if !isComplete(dir) {
+		err = os.RemoveAll(dir)
+	}
+	return errors.Join(err, os.MkdirAll(dir, 0o700), os.MkdirAll(linksDir(pinPath), 0o700))
+}
+
 // removeLayout deletes the pins of the tables in a folder, and the folder when it is not mapsDir.
 func removeLayout(pinPath, dir string) error {
 	if dir != mapsDir(pinPath) {
-		return os.RemoveAll(dir)
+		// First of all it is not complete any more, should this be killed.
+		return errors.Join(os.RemoveAll(filepath.Join(dir, completeName)), os.RemoveAll(dir))
 	}
 	entries, err := os.ReadDir(dir)
 	errs := []error{err}

@@ -214,6 +214,23 @@ func (s *Services) Sync(desired map[ServiceKey]Service) (int, error) {
 	return changes, errors.Join(errs...)
 }
 
+// forgetRemoved forgets the flows of UDP to backends that their Service does not have, and those of Services that are no more.
+func (s *Services) forgetRemoved() error {
+	services, err := s.List()
+	if err != nil {
+		return err
+	}
+	return s.conntrack.each(func(key bpfConntrackKey, entry bpfConntrack) error {
+		at := addrPort(entry.Service, entry.ServicePort)
+		service := services[ServiceKey{key.VpcId, at.Addr(), at.Port(), Protocol(key.Protocol)}]
+		backend := Backend{Address: fromAddress(entry.Backend), Port: networkPort(entry.BackendPort)}
+		if Protocol(key.Protocol) != UDP || slices.Contains(service.Backends, backend) {
+			return nil
+		}
+		return s.conntrack.delete(key)
+	})
+}
+
 func (s *Services) backendsOf(entry serviceEntry) ([]Backend, error) {
 	backends := make([]Backend, 0, entry.count)
 	for slot := range entry.count {

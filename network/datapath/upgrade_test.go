@@ -169,6 +169,7 @@ func TestFoldersOfTablesThatWereMadeOrRemovedInPartAreNoObstacle(t *testing.T) {
 	r := newReality(t, true)
 	traffic, n := r.traffic(), r.nodes[0]
 	removeHalf := func(dir string) {
+		require.NoError(t, os.Remove(filepath.Join(dir, completeName)))
 		pins, err := os.ReadDir(dir)
 		require.NoError(t, err)
 		for _, pin := range pins[:len(pins)/2] {
@@ -185,7 +186,7 @@ func TestFoldersOfTablesThatWereMadeOrRemovedInPartAreNoObstacle(t *testing.T) {
 	for _, attach := range r.attachments(n) { // and while it removes the former ones: all programs are its own
 		require.NoError(t, n.Do(attach))
 	}
-	require.NoError(t, n.carry(true))
+	require.NoError(t, n.carry(flows))
 	removeHalf(own)
 	r.loadNode(0)
 	r.attachNode(n)
@@ -199,6 +200,7 @@ func TestTheFirstVersionsTablesAreTakenOver(t *testing.T) {
 	require.NoError(t, first.Members.Set(addr("192.0.2.1"), Member{}))
 	dirs, err := layoutDirs(config.PinPath)
 	require.NoError(t, err)
+	require.NoError(t, os.Remove(filepath.Join(dirs[0], completeName)))
 	pins, err := os.ReadDir(dirs[0])
 	require.NoError(t, err)
 	for _, pin := range pins { // where the first versions had them
@@ -258,6 +260,37 @@ func TestEntriesAreBroughtOverFieldByField(t *testing.T) {
 	key.SourcePort = 10
 	require.NoError(t, again.Conntrack.m.Lookup(bytesOf(&key), bytesOf(&value)))
 	require.EqualValues(t, 50, value.LastSeen)
+}
+
+func TestWhatWasRemovedWhileTheFormerTablesWereThereDoesNotComeBack(t *testing.T) {
+	config := testConfig(bpffs(t))
+	first := mustLoad(t, config)
+	kept, removed := ServiceKey{1, addr("198.19.0.10"), 53, UDP}, ServiceKey{1, addr("198.19.0.11"), 53, UDP}
+	one, two := Backend{addr("198.18.0.12"), 7}, Backend{addr("198.18.0.13"), 7}
+	for _, service := range []ServiceKey{kept, removed} {
+		require.NoError(t, first.Services.Set(service, Service{Backends: []Backend{one, two}}))
+		for port, backend := range map[uint16]Backend{1: one, 2: two} {
+			flow := bpfConntrackKey{VpcId: 1, Protocol: uint8(UDP), Destination: toAddress(service.Address), SourcePort: networkPort(port), DestinationPort: networkPort(53)}
+			entry := bpfConntrack{
+				Service: toAddress(service.Address), ServicePort: networkPort(53), Backend: toAddress(backend.Address), BackendPort: networkPort(backend.Port),
+			}
+			require.NoError(t, first.Conntrack.m.Put(bytesOf(&flow), bytesOf(&entry)))
+		}
+	}
+	config.ConntrackEntries = 4096
+	second := mustLoad(t, config)
+	require.NoError(t, second.Services.Set(kept, Service{Backends: []Backend{two}}))
+	require.NoError(t, second.Services.Delete(removed))
+
+	third := mustLoad(t, config) // after a crash
+	services, err := third.Services.List()
+	require.NoError(t, err)
+	require.Equal(t, map[ServiceKey]Service{kept: {Backends: []Backend{two}}}, services)
+	require.NoError(t, third.Replace(func() error { return nil }))
+	flows, err := third.Conntrack.List()
+	require.NoError(t, err)
+	require.Len(t, flows, 1)
+	require.Equal(t, two.Address, flows[0].Backend.Addr())
 }
 
 func TestProgramsThatOnlyAnotherVersionHasAreRemoved(t *testing.T) {
