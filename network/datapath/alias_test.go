@@ -146,7 +146,7 @@ func TestOnlyHostsAndThePlatformsPodsOpenConnectionsToInfrastructureAddresses(t 
 	require.NoError(t, n1.NICs.Set(uint32(spoofer.ifindex), spoofer.nic))
 	lie := spoofer.udp(4000, "198.18.0.51:80")
 	lie.source = addrPortOf("198.18.0.11:4000")
-	spoofer.sends(lie.frame()).isDropped(bpfDropReasonDROP_INFRASTRUCTURE_ADDRESS)
+	spoofer.sends(lie.frame()).isDropped(bpfDropReasonDROP_SPOOFED_ADDRESS)
 	// Nor does a Service lead there.
 	c.service(UDP, "198.19.0.10:80", 0, "198.18.0.51:80")
 	n1.hostSends(n1.hostUDP(4000, "198.19.0.10:80").frame()).isDropped(bpfDropReasonDROP_INFRASTRUCTURE_ADDRESS)

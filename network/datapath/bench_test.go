@@ -25,7 +25,7 @@ func BenchmarkPrograms(b *testing.B) {
 		require.NoError(b, n.Endpoints.Set(EndpointKey{uint32(5000 + i), address}, Endpoint{VPCID: 9, Node: addr("192.0.2.2")}))
 	}
 	for i := range 5000 {
-		require.NoError(b, n.Routes.Set(RouteKey{uint32(5000 + i), prefix("10.0.0.0/16")}, Route{1}))
+		require.NoError(b, n.Routes.Set(RouteKey{uint32(5000 + i), prefix("10.0.0.0/16")}, Route{VNI: 1}))
 	}
 	c.service(TCP, "198.19.0.10:80", 0, "198.18.0.12:8080")
 	empty, err := ebpf.NewProgram(&ebpf.ProgramSpec{

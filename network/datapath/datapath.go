@@ -22,6 +22,8 @@ type (
 	EndpointTable = Table[EndpointKey, Endpoint, bpfEndpointKey, bpfEndpoint]
 	// RouteTable holds the routes of VPCs.
 	RouteTable = Table[RouteKey, Route, bpfRouteKey, bpfRoute]
+	// HopTable finds interfaces of this node that send on what others sent.
+	HopTable = Table[HopKey, Hop, bpfHopKey, bpfHop]
 	// MemberTable holds the members of the network by their address on the underlay.
 	MemberTable = Table[netip.Addr, Member, bpfAddress, bpfMember]
 	// ForwarderTable has the members that send on what others sent.
@@ -46,8 +48,10 @@ type Datapath struct {
 	NICs *NICTable
 	// Endpoints: where the addresses are that interfaces of this node may talk to.
 	Endpoints *EndpointTable
-	// Routes between Subnets of a VPC.
+	// Routes of Subnets: to the others of their VPC, and by their route tables.
 	Routes *RouteTable
+	// Hops are this node's interfaces that other members may send to as a next hop.
+	Hops *HopTable
 	// Members by underlay address: whose VXLAN is accepted.
 	Members *MemberTable
 	// Forwarders are members that may send as others in a VPC.
@@ -118,6 +122,7 @@ func (d *Datapath) openTables() {
 	d.NICs = newTable(m[bpfMapNics], bpfMapNics, uint32Codec(), nicCodec())
 	d.Endpoints = newTable(m[bpfMapEndpoints], bpfMapEndpoints, endpointKeyCodec(), endpointCodec())
 	d.Routes = newTable(m[bpfMapRoutes], bpfMapRoutes, routeKeyCodec(), routeCodec())
+	d.Hops = newTable(m[bpfMapHops], bpfMapHops, hopKeyCodec(), hopCodec())
 	d.Members = newTable(m[bpfMapMembers], bpfMapMembers, addrCodec(), memberCodec())
 	d.Forwarders = newTable(m[bpfMapForwarders], bpfMapForwarders, forwarderKeyCodec(), forwarderCodec())
 	d.Conntrack = &Conntrack{m: m[bpfMapConntracks]}

@@ -116,8 +116,8 @@ func (c *cloud) subnet(vpc, vni uint32, prefix string) {
 // route leads from one Subnet to another, both ways.
 func (c *cloud) route(a uint32, aPrefix string, b uint32, bPrefix string) {
 	for _, n := range c.nodes {
-		require.NoError(c.t, n.Routes.Set(RouteKey{a, netip.MustParsePrefix(bPrefix)}, Route{b}))
-		require.NoError(c.t, n.Routes.Set(RouteKey{b, netip.MustParsePrefix(aPrefix)}, Route{a}))
+		require.NoError(c.t, n.Routes.Set(RouteKey{a, netip.MustParsePrefix(bPrefix)}, Route{VNI: b}))
+		require.NoError(c.t, n.Routes.Set(RouteKey{b, netip.MustParsePrefix(aPrefix)}, Route{VNI: a}))
 	}
 }
 

@@ -127,7 +127,7 @@ func TestTwoVPCsWithTheSameAddressesNeverMeet(t *testing.T) {
 	// The second VPC has no other Subnet, and no way to the first's.
 	c.b1.sends(c.b1.udp(4000, "10.0.2.11:5000").frame()).isDropped(bpfDropReasonDROP_NO_ROUTE)
 	// Not even when a route leads there.
-	require.NoError(t, c.nodes[0].Routes.Set(RouteKey{2001, prefix("10.0.2.0/24")}, Route{1002}))
+	require.NoError(t, c.nodes[0].Routes.Set(RouteKey{2001, prefix("10.0.2.0/24")}, Route{VNI: 1002}))
 	c.b1.sends(c.b1.udp(4000, "10.0.2.11:5000").frame()).isDropped(bpfDropReasonDROP_OTHER_VPC)
 }
 

@@ -125,8 +125,8 @@ func (r *reality) pod(n *realNode, name string, vpc, vni uint32, address string)
 // fill sets what is not of single Pods.
 func (r *reality) fill() {
 	for _, n := range r.nodes {
-		require.NoError(r.t, n.Routes.Set(RouteKey{1001, prefix("10.0.2.0/24")}, Route{1002}))
-		require.NoError(r.t, n.Routes.Set(RouteKey{1002, prefix("10.0.1.0/24")}, Route{1001}))
+		require.NoError(r.t, n.Routes.Set(RouteKey{1001, prefix("10.0.2.0/24")}, Route{VNI: 1002}))
+		require.NoError(r.t, n.Routes.Set(RouteKey{1002, prefix("10.0.1.0/24")}, Route{VNI: 1001}))
 		for _, member := range r.nodes {
 			require.NoError(r.t, n.Members.Set(member.Address, Member{}))
 			host := Endpoint{VPCID: 1, Kind: EndpointHost, Node: member.Address}

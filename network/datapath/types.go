@@ -89,9 +89,47 @@ type RouteKey struct {
 	Prefix netip.Prefix
 }
 
-// Route says in which Subnet the destination is. A Subnet needs no route to itself.
+// RouteKind says where a route leads.
+type RouteKind uint32
+
+const (
+	// RouteLocal leads to the Subnet of the VPC that the destination is in.
+	RouteLocal = RouteKind(bpfRouteKindROUTE_LOCAL)
+	// RouteHop leads to an interface of the VPC without source and destination check, which sends on.
+	RouteHop = RouteKind(bpfRouteKindROUTE_HOP)
+	// RouteBlackhole leads nowhere, because somebody wants it so.
+	RouteBlackhole = RouteKind(bpfRouteKindROUTE_BLACKHOLE)
+	// RouteReserved leads nowhere, as the range is the cloud's own. No interface may send from there either.
+	RouteReserved = RouteKind(bpfRouteKindROUTE_RESERVED)
+)
+
+func (k RouteKind) String() string {
+	names := []string{"local", "hop", "blackhole", "reserved"}
+	if int(k) < len(names) {
+		return names[k]
+	}
+	return fmt.Sprintf("kind %d", uint32(k))
+}
+
+// Route says where packets to a destination go. A Subnet needs no route to itself.
 type Route struct {
+	Kind RouteKind
+	// VNI of the Subnet of the VPC that the destination is in, wherever the route leads; 0 when it is in none.
 	VNI uint32
+	// Hop is the next hop of a RouteHop; its zero Address, while there is none, drops.
+	Hop EndpointKey
+}
+
+// HopKey is the MAC address, in a Subnet, by which other members find a next hop on this node.
+type HopKey struct {
+	VNI uint32
+	MAC MAC
+}
+
+// Hop is an interface of this node that sends on what others sent.
+type Hop struct {
+	// Ifindex of the host side.
+	Ifindex uint32
 }
 
 // Member is a node (or the machine) whose VXLAN is accepted. Its key is its underlay address.

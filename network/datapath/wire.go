@@ -151,8 +151,30 @@ func routeKeyCodec() codec[RouteKey, bpfRouteKey] {
 
 func routeCodec() codec[Route, bpfRoute] {
 	return codec[Route, bpfRoute]{
-		encode: func(r Route) (bpfRoute, error) { return bpfRoute{Vni: r.VNI}, nil },
-		decode: func(w bpfRoute) Route { return Route{VNI: w.Vni} },
+		encode: func(r Route) (bpfRoute, error) {
+			w := bpfRoute{Kind: bpfRouteKind(r.Kind), Vni: r.VNI, HopVni: r.Hop.VNI, Hop: toAddress(r.Hop.Address)}
+			if r.Hop.Address.IsValid() {
+				return w, requireIPv4("next hop", r.Hop.Address)
+			}
+			return w, nil
+		},
+		decode: func(w bpfRoute) Route {
+			return Route{Kind: RouteKind(w.Kind), VNI: w.Vni, Hop: EndpointKey{VNI: w.HopVni, Address: fromAddress(w.Hop)}}
+		},
+	}
+}
+
+func hopKeyCodec() codec[HopKey, bpfHopKey] {
+	return codec[HopKey, bpfHopKey]{
+		encode: func(k HopKey) (bpfHopKey, error) { return bpfHopKey{Vni: k.VNI, Mac: k.MAC}, nil },
+		decode: func(w bpfHopKey) HopKey { return HopKey{VNI: w.Vni, MAC: w.Mac} },
+	}
+}
+
+func hopCodec() codec[Hop, bpfHop] {
+	return codec[Hop, bpfHop]{
+		encode: func(h Hop) (bpfHop, error) { return bpfHop{Ifindex: h.Ifindex}, nil },
+		decode: func(w bpfHop) Hop { return Hop{Ifindex: w.Ifindex} },
 	}
 }
 

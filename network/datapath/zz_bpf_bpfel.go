@@ -157,7 +157,11 @@ const (
 	bpfDropReasonDROP_NOT_OPENED              bpfDropReason = 37
 	bpfDropReasonDROP_INFRASTRUCTURE_FRAGMENT bpfDropReason = 38
 	bpfDropReasonDROP_INFRASTRUCTURE_PROTOCOL bpfDropReason = 39
-	bpfDropReasonDROP_REASON_COUNT            bpfDropReason = 40
+	bpfDropReasonDROP_BLACKHOLE               bpfDropReason = 40
+	bpfDropReasonDROP_NO_NEXT_HOP             bpfDropReason = 41
+	bpfDropReasonDROP_ROUTE_LOOP              bpfDropReason = 42
+	bpfDropReasonDROP_RESERVED_RANGE          bpfDropReason = 43
+	bpfDropReasonDROP_REASON_COUNT            bpfDropReason = 44
 )
 
 type bpfDropValue struct {
@@ -244,6 +248,18 @@ type bpfFragmentKey struct {
 	Pad         uint8
 }
 
+type bpfHop struct {
+	_       structs.HostLayout
+	Ifindex uint32
+}
+
+type bpfHopKey struct {
+	_   structs.HostLayout
+	Vni uint32
+	Mac [6]uint8
+	Pad [2]uint8
+}
+
 type bpfL4 struct {
 	_               structs.HostLayout
 	Source          uint32
@@ -311,8 +327,11 @@ type bpfPolicyRuleKey struct {
 }
 
 type bpfRoute struct {
-	_   structs.HostLayout
-	Vni uint32
+	_      structs.HostLayout
+	Hop    bpfAddress
+	HopVni uint32
+	Vni    uint32
+	Kind   bpfRouteKind
 }
 
 type bpfRouteKey struct {
@@ -321,6 +340,15 @@ type bpfRouteKey struct {
 	Vni          uint32
 	Prefix       bpfAddress
 }
+
+type bpfRouteKind uint32
+
+const (
+	bpfRouteKindROUTE_LOCAL     bpfRouteKind = 0
+	bpfRouteKindROUTE_HOP       bpfRouteKind = 1
+	bpfRouteKindROUTE_BLACKHOLE bpfRouteKind = 2
+	bpfRouteKindROUTE_RESERVED  bpfRouteKind = 3
+)
 
 type bpfScratch struct {
 	_      structs.HostLayout
@@ -389,6 +417,7 @@ const (
 	bpfMapFlows                = "flows"
 	bpfMapForwarders           = "forwarders"
 	bpfMapFragments            = "fragments"
+	bpfMapHops                 = "hops"
 	bpfMapMembers              = "members"
 	bpfMapNics                 = "nics"
 	bpfMapPolicyNumbers        = "policy_numbers"
@@ -480,6 +509,7 @@ type bpfMapSpecs struct {
 	Flows         *ebpf.MapSpec `ebpf:"flows"`
 	Forwarders    *ebpf.MapSpec `ebpf:"forwarders"`
 	Fragments     *ebpf.MapSpec `ebpf:"fragments"`
+	Hops          *ebpf.MapSpec `ebpf:"hops"`
 	Members       *ebpf.MapSpec `ebpf:"members"`
 	Nics          *ebpf.MapSpec `ebpf:"nics"`
 	PolicyNumbers *ebpf.MapSpec `ebpf:"policy_numbers"`
@@ -543,6 +573,7 @@ type bpfMaps struct {
 	Flows         *ebpf.Map `ebpf:"flows"`
 	Forwarders    *ebpf.Map `ebpf:"forwarders"`
 	Fragments     *ebpf.Map `ebpf:"fragments"`
+	Hops          *ebpf.Map `ebpf:"hops"`
 	Members       *ebpf.Map `ebpf:"members"`
 	Nics          *ebpf.Map `ebpf:"nics"`
 	PolicyNumbers *ebpf.Map `ebpf:"policy_numbers"`
@@ -567,6 +598,7 @@ func (m *bpfMaps) Close() error {
 		m.Flows,
 		m.Forwarders,
 		m.Fragments,
+		m.Hops,
 		m.Members,
 		m.Nics,
 		m.PolicyNumbers,

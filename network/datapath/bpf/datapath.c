@@ -35,6 +35,19 @@ static __always_inline int refuse_group(const struct ethhdr *eth, __be32 destina
 	return 0;
 }
 
+/* Whether an interface may send a packet whose source is not its own. Never from a range that the cloud keeps for itself, nor to a
+ * Service: those are the clients' own to reach. In the default Subnet every other address is somebody else's. */
+static __always_inline int check_forwarded(const struct nic *nic, const struct packet *p)
+{
+	if (!(nic->flags & NIC_NO_SOURCE_DEST_CHECK) || nic->vni == default_vni)
+		return DROP(DROP_SPOOFED_ADDRESS);
+	struct route *back = route_to(nic->vni, p->source);
+
+	if ((back && back->kind == ROUTE_RESERVED) || in_service_cidr(p->destination) || p->destination == hairpin_address)
+		return DROP(DROP_RESERVED_RANGE);
+	return 0;
+}
+
 static __always_inline int from_pod(struct __sk_buff *skb)
 {
 	__u32 ifindex = skb->ifindex;
@@ -65,8 +78,11 @@ static __always_inline int from_pod(struct __sk_buff *skb)
 	error = refuse_group(eth, p.destination);
 	if (error)
 		return error;
-	if (!is_ipv4(&nic->address, p.source) && !(nic->flags & NIC_NO_SOURCE_DEST_CHECK))
-		return DROP(DROP_SPOOFED_ADDRESS);
+	if (!is_ipv4(&nic->address, p.source)) {
+		error = check_forwarded(nic, &p);
+		if (error)
+			return error;
+	}
 	if (nic->vni == default_vni)
 		return forward_default(skb, &p, nic);
 	if (is_alias(p.destination) || in_infrastructure_cidr(p.destination)) {
@@ -98,6 +114,26 @@ static __always_inline int from_host(struct __sk_buff *skb)
 	return forward_default(skb, &p, NULL);
 }
 
+/* From a member to an interface of this node that sends on what others sent. */
+static __always_inline int to_hop(struct __sk_buff *skb, struct packet *p, __u32 vni, const struct ethhdr *eth, const struct address *member)
+{
+	struct hop_key key = { .vni = vni };
+
+	__builtin_memcpy(key.mac, eth->h_dest, ETH_ALEN);
+	struct hop *hop = bpf_map_lookup_elem(&hops, &key);
+
+	if (!hop)
+		return DROP(DROP_NO_NEXT_HOP);
+	__u32 ifindex = hop->ifindex;
+	struct nic *nic = bpf_map_lookup_elem(&nics, &ifindex);
+
+	if (!nic || nic->vni != vni || !(nic->flags & NIC_NO_SOURCE_DEST_CHECK))
+		return DROP(DROP_DESTINATION_CHECK);
+	int error = check_source(p, vni, nic->vpc_id, member);
+
+	return error ? error : admit(skb, p, nic, ifindex);
+}
+
 static __always_inline int from_member(struct __sk_buff *skb)
 {
 	struct endpoint_key key = {};
@@ -116,6 +152,12 @@ static __always_inline int from_member(struct __sk_buff *skb)
 		error = parse_ipv4(skb, &p);
 	if (error)
 		return error;
+	struct ethhdr *eth = packet_data(skb);
+
+	if ((void *)(eth + 1) > packet_end(skb))
+		return DROP(DROP_MALFORMED);
+	if (is_to_hop(eth))
+		return to_hop(skb, &p, tunnel.tunnel_id, eth, &member);
 	key.vni = tunnel.tunnel_id;
 	key.address = ipv4(p.destination);
 	struct endpoint *endpoint = bpf_map_lookup_elem(&endpoints, &key);
@@ -129,7 +171,7 @@ static __always_inline int from_member(struct __sk_buff *skb)
 			return DROP(DROP_INFRASTRUCTURE_ADDRESS);
 		return open_to_interface(skb, &p, endpoint->ifindex, endpoint->vpc_id);
 	}
-	error = check_source(&p, key.vni, endpoint, &member);
+	error = check_source(&p, key.vni, endpoint->vpc_id, &member);
 	if (error)
 		return error;
 	if (endpoint->kind == ENDPOINT_HOST)

@@ -7,6 +7,20 @@
 #include "gateway.h"
 #include "service.h"
 
+/* Where a route leads that is not simply to the destination's Subnet: the next hop's key. */
+static __always_inline int next_hop(const struct route *route, const struct nic *nic, struct endpoint_key *key)
+{
+	if (route->kind == ROUTE_BLACKHOLE)
+		return DROP(DROP_BLACKHOLE);
+	if (route->kind != ROUTE_HOP)
+		return DROP(DROP_RESERVED_RANGE);
+	if (route->hop_vni == nic->vni && is_ipv4(&route->hop, nic->address.w[3]))
+		return DROP(DROP_ROUTE_LOOP); /* it would get what it sent */
+	key->vni = route->hop_vni;
+	key->address = route->hop;
+	return 0;
+}
+
 /* Between interfaces of a tenant's VPC, also by its Services. Nothing else is within reach: not hosts, the underlay or the
  * outside. */
 static __always_inline int forward_in_vpc(struct __sk_buff *skb, struct packet *p, const struct nic *nic)
@@ -14,6 +28,7 @@ static __always_inline int forward_in_vpc(struct __sk_buff *skb, struct packet *
 	struct endpoint_key key = {};
 	__be32 client = p->source;
 	__be16 client_port = p->source_port;
+	bool hop = false;
 	int done = 0;
 
 	if (exceeds_mtu(skb, p))
@@ -33,14 +48,27 @@ static __always_inline int forward_in_vpc(struct __sk_buff *skb, struct packet *
 	if (done < 0)
 		return done;
 	key.address = ipv4(p->destination);
-	key.vni = vni_of(nic, p->destination);
-	if (!key.vni)
-		return DROP(DROP_NO_ROUTE);
+	key.vni = nic->vni;
+	if (!same_prefix(p->destination, &nic->address, nic->prefix_length)) {
+		struct route *route = route_to(nic->vni, p->destination);
+
+		if (!route)
+			return DROP(DROP_NO_ROUTE);
+		key.vni = route->vni;
+		if (route->kind != ROUTE_LOCAL) {
+			done = next_hop(route, nic, &key);
+			if (done)
+				return done;
+			hop = true;
+		}
+	}
 	struct endpoint *endpoint = bpf_map_lookup_elem(&endpoints, &key);
 
 	if (!endpoint) {
 		if (p->service)
 			forget_flow(p, nic->vpc_id, client, client_port);
+		if (hop)
+			return DROP(DROP_NO_NEXT_HOP);
 		return key.vni == nic->vni ? answer_ping(skb, key.vni) : DROP(DROP_NO_ENDPOINT);
 	}
 	if (endpoint->vpc_id != nic->vpc_id)
@@ -48,14 +76,14 @@ static __always_inline int forward_in_vpc(struct __sk_buff *skb, struct packet *
 	done = police_egress(skb, p, nic);
 	if (done)
 		return done;
-	if (key.vni != nic->vni) {
+	if (hop || key.vni != nic->vni) {
 		done = decrement_ttl(skb);
 		if (done)
 			return done;
 	}
 	if (is_zero(&endpoint->node))
 		return to_interface(skb, p, key.vni, endpoint);
-	return to_member(skb, key.vni, endpoint);
+	return hop ? to_member_hop(skb, key.vni, endpoint) : to_member(skb, key.vni, endpoint);
 }
 
 /* A Pod's own VXLAN would reach a member with its node's address as the outer source. */
@@ -123,7 +151,7 @@ static __always_inline int forward_default(struct __sk_buff *skb, struct packet 
 	if (endpoint->kind == ENDPOINT_INFRASTRUCTURE) {
 		struct address here = {};
 
-		if (p->service || !may_open(p->source, &here) || (nic && !is_ipv4(&nic->address, p->source)))
+		if (p->service || !may_open(p->source, &here))
 			return DROP(DROP_INFRASTRUCTURE_ADDRESS);
 		done = nic ? police_egress(skb, p, nic) : 0;
 		if (done)

@@ -66,8 +66,29 @@ struct route_key {
 	struct address prefix;
 };
 
+enum route_kind {
+	ROUTE_LOCAL = 0,     /* to the Subnet of the VPC that the destination is in */
+	ROUTE_HOP = 1,	     /* to an interface of the VPC that sends on */
+	ROUTE_BLACKHOLE = 2, /* nowhere, because the tenant says so */
+	ROUTE_RESERVED = 3,  /* nowhere: a range that the cloud keeps for itself */
+};
+
 struct route {
+	struct address hop; /* ROUTE_HOP: its address; zero while there is none */
+	__u32 hop_vni;
+	__u32 vni; /* the Subnet of the VPC that the destination is in, wherever the route leads; zero: in none */
+	enum route_kind kind;
+};
+
+/* An interface of this node that sends on what others sent, by what the inner destination MAC address says of it. */
+struct hop_key {
 	__u32 vni;
+	__u8 mac[6];
+	__u8 pad[2];
+};
+
+struct hop {
+	__u32 ifindex;
 };
 
 struct member {
@@ -183,7 +204,8 @@ struct drop_value {
 MAP(subnets, BPF_MAP_TYPE_HASH, __u32, struct subnet, 16384, BPF_F_NO_PREALLOC);
 MAP(nics, BPF_MAP_TYPE_HASH, __u32, struct nic, 16384, BPF_F_NO_PREALLOC);
 MAP(endpoints, BPF_MAP_TYPE_HASH, struct endpoint_key, struct endpoint, 262144, BPF_F_NO_PREALLOC);
-MAP(routes, BPF_MAP_TYPE_LPM_TRIE, struct route_key, struct route, 65536, BPF_F_NO_PREALLOC);
+MAP(routes, BPF_MAP_TYPE_LPM_TRIE, struct route_key, struct route, 1048576, BPF_F_NO_PREALLOC);
+MAP(hops, BPF_MAP_TYPE_HASH, struct hop_key, struct hop, 16384, BPF_F_NO_PREALLOC);
 MAP(members, BPF_MAP_TYPE_HASH, struct address, struct member, 16384, BPF_F_NO_PREALLOC);
 MAP(forwarders, BPF_MAP_TYPE_HASH, struct forwarder_key, struct forwarder, 65536, BPF_F_NO_PREALLOC);
 MAP(services, BPF_MAP_TYPE_HASH, struct service_key, struct service, 65536, BPF_F_NO_PREALLOC);

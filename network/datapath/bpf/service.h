@@ -30,15 +30,22 @@ static __always_inline bool in_infrastructure_cidr(__be32 a)
 	return (a & infrastructure_mask) == infrastructure_prefix;
 }
 
-/* The Subnet that an address of a tenant's VPC is in, seen from an interface; 0 when no route leads there. */
+/* The route from a Subnet to an address. */
+static __always_inline struct route *route_to(__u32 vni, __be32 address)
+{
+	struct route_key to = { .prefix_length = 32 + 128, .vni = vni, .prefix = ipv4(address) };
+
+	return bpf_map_lookup_elem(&routes, &to);
+}
+
+/* The Subnet that an address of a tenant's VPC is in, seen from an interface; 0 when it is in none. */
 static __always_inline __u32 vni_of(const struct nic *nic, __be32 address)
 {
-	struct route_key to = { .prefix_length = 32 + 128, .vni = nic->vni, .prefix = ipv4(address) };
 	struct route *route;
 
 	if (same_prefix(address, &nic->address, nic->prefix_length))
 		return nic->vni;
-	route = bpf_map_lookup_elem(&routes, &to);
+	route = route_to(nic->vni, address);
 	return route ? route->vni : 0;
 }
 
