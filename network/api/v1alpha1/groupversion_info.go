@@ -25,6 +25,7 @@ func addKnownTypes(s *runtime.Scheme) error {
 		&VPC{}, &VPCList{},
 		&Subnet{}, &SubnetList{},
 		&SecurityGroup{}, &SecurityGroupList{},
+		&RouteTable{}, &RouteTableList{},
 		&NetworkInterface{}, &NetworkInterfaceList{},
 		&IPLease{}, &IPLeaseList{},
 	)

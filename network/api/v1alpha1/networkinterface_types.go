@@ -18,6 +18,7 @@ type PodReference struct {
 }
 
 // NetworkInterfaceSpec is what a NetworkInterface should be.
+// +kubebuilder:validation:XValidation:rule="!has(self.sourceDestCheck) || self.sourceDestCheck || self.subnet != 'default'",message="sourceDestCheck cannot be false in the default Subnet: every other address there is somebody else's"
 type NetworkInterfaceSpec struct {
 	// Subnet is the name of the Subnet the interface is in.
 	// +kubebuilder:validation:MinLength=1
@@ -44,7 +45,9 @@ type NetworkInterfaceSpec struct {
 	// controller sets it for Pods that are labelled as the platform's and may be.
 	// +optional
 	Platform bool `json:"platform,omitempty"`
-	// SourceDestCheck drops what the interface sends from, or is sent to, an address that is not its own. Default true.
+	// SourceDestCheck drops what the interface sends from, or is sent to, an address that is not its own. Default true. Where it is
+	// false, for a router, firewall or NAT machine that RouteTables lead to, other addresses pass but those that the cloud keeps for itself,
+	// and the Pod's network namespace forwards (net.ipv4.ip_forward).
 	// +optional
 	// +kubebuilder:default=true
 	SourceDestCheck *bool `json:"sourceDestCheck,omitempty"`

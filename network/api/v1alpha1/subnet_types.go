@@ -22,6 +22,11 @@ type SubnetSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self).ip().family() != 4 || cidr(self).prefixLength() >= 8",message="cidr must be between /8 and /30: this one is larger than /8; choose a part of it, such as 10.0.1.0/24"
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cidr cannot be changed; make a new Subnet"
 	CIDR string `json:"cidr"`
+	// RouteTable is the name of a RouteTable of the same VPC: routes for what is sent in the Subnet. Without one there are only those to
+	// the VPC's other Subnets.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	RouteTable string `json:"routeTable,omitempty"`
 	// LeaseTTL is how long a released address is kept for the interface that had it before anyone may have it.
 	// +optional
 	// +kubebuilder:default="10m"
@@ -48,7 +53,8 @@ type SubnetStatus struct {
 	// GatewayMAC is the gateway's MAC address, random and locally administered.
 	// +optional
 	GatewayMAC string `json:"gatewayMAC,omitempty"`
-	// Conditions: Ready, and while they apply Reconciling or Stalled.
+	// Conditions: Ready, RouteTableKnown (when spec.routeTable names one: whether it exists and is of the same VPC; otherwise it is
+	// as if none were named), and while they apply Reconciling or Stalled.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -74,6 +74,13 @@ const (
 // ConditionSecurityGroupsKnown on a NetworkInterface that names SecurityGroups: all of them exist and are of its namespace.
 const ConditionSecurityGroupsKnown = "SecurityGroupsKnown"
 
+// ConditionRouteTableKnown on a Subnet that names a RouteTable: it exists and is of the Subnet's VPC.
+const ConditionRouteTableKnown = "RouteTableKnown"
+
+// ReasonRouteTarget is the reason why a RouteTable is not Ready when what one of its routes leads to is not there yet, or checks
+// addresses. Such a route drops.
+const ReasonRouteTarget = "RouteTargetMissing"
+
 // Finalizer is on every object of the group that has something to clean up.
 const Finalizer = "net.mnicloud.jp/cleanup"
 

@@ -18,10 +18,6 @@ import (
 )
 
 const (
-	// labelContainer on Pods and interfaces: the name of the Container.
-	labelContainer = "ctr.mnicloud.jp/container"
-	// labelNamespace on interfaces, which are in no namespace: the Container's.
-	labelNamespace = "ctr.mnicloud.jp/namespace"
 	// annotationSpec on Pods: a hash of what the Pod was rendered from.
 	annotationSpec = "ctr.mnicloud.jp/spec-hash"
 	// containerName is the name of the one container in the Pod.
@@ -47,7 +43,7 @@ func render(c *ctrv1.Container, subnet *vpcv1.Subnet, address string) (*corev1.P
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: c.Namespace, Name: c.Name,
-			Labels:          map[string]string{labelContainer: c.Name},
+			Labels:          map[string]string{ctrv1.LabelContainer: c.Name},
 			Annotations:     annotations,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(c, ctrv1.GroupVersion.WithKind("Container"))},
 		},
@@ -171,7 +167,7 @@ func newInterface(c *ctrv1.Container, subnet string, groups []string) *netv1.Net
 	return &netv1.NetworkInterface{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        string(c.UID),
-			Labels:      map[string]string{labelNamespace: c.Namespace, labelContainer: c.Name},
+			Labels:      map[string]string{ctrv1.LabelNamespace: c.Namespace, ctrv1.LabelContainer: c.Name},
 			Annotations: map[string]string{netv1.AnnotationHolder: "Container " + c.Name},
 		},
 		Spec: netv1.NetworkInterfaceSpec{Subnet: subnet, Namespace: c.Namespace, Address: c.Spec.Address, Retain: true, SecurityGroups: groups},

@@ -75,7 +75,7 @@ func setup(ctx context.Context, mgr ctrl.Manager, config Config, c client.Client
 
 // podCache holds the Pods of Containers, no others, and all nodes.
 func podCache(ctx context.Context, mgr ctrl.Manager) (cache.Cache, error) {
-	ours, err := labels.NewRequirement(labelContainer, selection.Exists, nil)
+	ours, err := labels.NewRequirement(ctrv1.LabelContainer, selection.Exists, nil)
 	if err != nil {
 		return nil, fmt.Errorf("select the Pods of Containers: %w", err)
 	}
@@ -136,7 +136,7 @@ func addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 
 // containerOf is the Container that an interface was made for.
 func containerOf(o client.Object) (types.NamespacedName, bool) {
-	name := types.NamespacedName{Namespace: o.GetLabels()[labelNamespace], Name: o.GetLabels()[labelContainer]}
+	name := types.NamespacedName{Namespace: o.GetLabels()[ctrv1.LabelNamespace], Name: o.GetLabels()[ctrv1.LabelContainer]}
 	return name, name.Namespace != "" && name.Name != ""
 }
 

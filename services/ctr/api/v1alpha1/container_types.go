@@ -8,6 +8,14 @@ import (
 	"github.com/mnicloud/mnicloud/kit/status"
 )
 
+// Labels on the network's interfaces of Containers.
+const (
+	// LabelContainer is the Container's name; Pods have it, too.
+	LabelContainer = "ctr.mnicloud.jp/container"
+	// LabelNamespace is the Container's namespace.
+	LabelNamespace = "ctr.mnicloud.jp/namespace"
+)
+
 // Finalizer is on every object of the group that has something to clean up.
 const Finalizer = "ctr.mnicloud.jp/cleanup"
 
@@ -198,6 +206,11 @@ type ContainerSpec struct {
 	// +kubebuilder:validation:items:MaxLength=63
 	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')",message="must be the name of a SecurityGroup of the same tenant, such as web"
 	SecurityGroups []string `json:"securityGroups,omitempty"`
+	// SourceDestCheck drops what the Container sends from, or is sent to, an address that is not its own. Default true. Where it is
+	// false the Container is a router: RouteTables can lead to it, and it forwards. A change makes its Pod anew.
+	// +optional
+	// +kubebuilder:default=true
+	SourceDestCheck *bool `json:"sourceDestCheck,omitempty"`
 	// Resources asked for (requests) and at most given (limits).
 	// +optional
 	Resources Resources `json:"resources,omitempty"`

@@ -126,6 +126,11 @@ func (in *ContainerSpec) DeepCopyInto(out *ContainerSpec) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.SourceDestCheck != nil {
+		in, out := &in.SourceDestCheck, &out.SourceDestCheck
+		*out = new(bool)
+		**out = **in
+	}
 	in.Resources.DeepCopyInto(&out.Resources)
 }
 

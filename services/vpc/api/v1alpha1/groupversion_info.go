@@ -25,6 +25,7 @@ func addKnownTypes(s *runtime.Scheme) error {
 		&Vpc{}, &VpcList{},
 		&Subnet{}, &SubnetList{},
 		&SecurityGroup{}, &SecurityGroupList{},
+		&RouteTable{}, &RouteTableList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

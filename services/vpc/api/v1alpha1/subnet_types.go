@@ -26,6 +26,12 @@ type SubnetSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self).ip().family() != 4 || cidr(self).prefixLength() >= 8",message="cidr must be between /8 and /30: this one is larger than /8; choose a part of it, such as 10.0.1.0/24"
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cidr cannot be changed; make a new Subnet"
 	CIDR string `json:"cidr"`
+	// RouteTable is the name of a RouteTable of the same Vpc: routes for what workloads send in the Subnet. It can be changed at any
+	// time. Without one there are only the routes to the Vpc's other Subnets.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z0-9]([a-z0-9-]*[a-z0-9])?)?$')",message="routeTable must be the name of a RouteTable of the same tenant, such as inspected"
+	RouteTable string `json:"routeTable,omitempty"`
 }
 
 // Attachment is how a workload joins a Subnet, whatever the network backend: other services' controllers copy it onto

@@ -1,0 +1,94 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/mnicloud/mnicloud/kit/status"
+)
+
+// Route says where packets to a range of addresses go. Exactly one of container, address and blackhole is set.
+// +kubebuilder:validation:XValidation:rule="[has(self.container), has(self.address), has(self.blackhole)].exists_one(x, x)",message="set exactly one of container, address and blackhole"
+// +kubebuilder:validation:XValidation:rule="!has(self.address) || !isIP(self.address) || !isCIDR(self.destination) || cidr(self.destination).prefixLength() < 32 || cidr(self.destination).ip() != ip(self.address)",message="the route leads to address by address itself: the Subnet's own route leads there already; give another address, or remove the route"
+type Route struct {
+	// Destination is a range in canonical form (10.9.0.0/16; 0.0.0.0/0 is everything that no other route leads to), IPv4.
+	// +kubebuilder:validation:MaxLength=43
+	// +kubebuilder:validation:XValidation:rule="isCIDR(self)",message="destination must be an address range such as 10.9.0.0/16"
+	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self).ip().family() == 4",message="destination must be IPv4; IPv6 is not supported yet"
+	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self) == cidr(self).masked()",message="destination must be canonical: no bits set beyond the prefix length (10.9.0.0/16, not 10.9.0.5/16)"
+	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self).ip().family() != 4 || !['0.0.0.0/8', '100.64.0.0/10', '127.0.0.0/8', '169.254.0.0/16', '192.0.2.0/24', '198.18.0.0/15', '224.0.0.0/4', '240.0.0.0/4'].exists(r, cidr(r).containsCIDR(self))",message="destination is in a reserved range (0.0.0.0/8, 100.64.0.0/10, 127.0.0.0/8, 169.254.0.0/16, 192.0.2.0/24, 198.18.0.0/15, 224.0.0.0/4 or 240.0.0.0/4), to which no route leads; remove the route"
+	Destination string `json:"destination"`
+	// Container is the name of a Container of the same tenant, in the same Vpc, that sends on what it gets: its sourceDestCheck is
+	// false.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')",message="container must be the name of a Container of the same tenant, such as firewall"
+	Container *string `json:"container,omitempty"`
+	// Address is that of such a workload, whichever has it at the time.
+	// +optional
+	// +kubebuilder:validation:MaxLength=45
+	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip(self).family() == 4",message="address must be an IPv4 address such as 10.0.1.7"
+	Address *string `json:"address,omitempty"`
+	// Blackhole drops the packets.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self",message="blackhole must be true; leave it out where the route leads to something"
+	Blackhole *bool `json:"blackhole,omitempty"`
+}
+
+// RouteTableSpec is what a RouteTable should be.
+type RouteTableSpec struct {
+	// VPC is the name of the Vpc, of the same tenant, that the table is of.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')",message="vpc must be the name of a Vpc of the same tenant, such as main"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="vpc cannot be changed; make a new RouteTable"
+	VPC string `json:"vpc"`
+	// Routes, each to another destination. The longest prefix counts, the Vpc's own routes to its other Subnets among them; of two
+	// equally long ones the table's. Within a Subnet nothing is routed.
+	// +optional
+	// +listType=map
+	// +listMapKey=destination
+	// +kubebuilder:validation:MaxItems=100
+	Routes []Route `json:"routes,omitempty"`
+}
+
+// RouteTableStatus is how a RouteTable is.
+type RouteTableStatus struct {
+	// Phase is computed from the conditions.
+	// +optional
+	Phase status.Phase `json:"phase,omitempty"`
+	// ObservedGeneration is the generation that this status speaks of.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// Conditions: Ready (every route leads to what it names), and while they apply Reconciling or Stalled.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// RouteTable is routes for what workloads send in the Subnets that name it. A route whose target is not there drops.
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Namespaced,categories=mni,shortName=rt
+// +kubebuilder:printcolumn:name="VPC",type=string,JSONPath=`.spec.vpc`
+// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63 && !self.metadata.name.contains('.')",message="metadata.name must be at most 63 characters and have no dots"
+type RouteTable struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec RouteTableSpec `json:"spec"`
+	// +optional
+	Status RouteTableStatus `json:"status,omitempty"`
+}
+
+// RouteTableList is a list of RouteTables.
+// +kubebuilder:object:root=true
+type RouteTableList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []RouteTable `json:"items"`
+}
