@@ -29,6 +29,7 @@ import (
 	"github.com/mnicloud/mnicloud/kit/version"
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 	network "github.com/mnicloud/mnicloud/network/controller"
+	"github.com/mnicloud/mnicloud/network/routing"
 	ctrv1 "github.com/mnicloud/mnicloud/services/ctr/api/v1alpha1"
 	ctr "github.com/mnicloud/mnicloud/services/ctr/controller"
 	vpcv1 "github.com/mnicloud/mnicloud/services/vpc/api/v1alpha1"
@@ -184,7 +185,7 @@ func (o *options) setup(ctx context.Context, mgr ctrl.Manager, infrastructure ne
 	add := map[string]func() error{
 		"net": func() error {
 			return network.SetupWithManager(ctx, mgr, network.Config{
-				InfrastructureCIDR: infrastructure, ReservedCIDRs: append(network.DefaultReservedCIDRs(), reserved...),
+				InfrastructureCIDR: infrastructure, ReservedCIDRs: append(routing.Reserved(), reserved...),
 			})
 		},
 		"vpc": func() error {

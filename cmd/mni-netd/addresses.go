@@ -33,3 +33,28 @@ func (a *addresses) Set(s string) error {
 
 // Type implements pflag.Value.
 func (a *addresses) Type() string { return "addresses" }
+
+// ranges is a flag that may be repeated, each time with a range.
+type ranges []netip.Prefix
+
+// String implements pflag.Value.
+func (r *ranges) String() string {
+	all := make([]string, 0, len(*r))
+	for _, prefix := range *r {
+		all = append(all, prefix.String())
+	}
+	return strings.Join(all, ",")
+}
+
+// Set implements pflag.Value.
+func (r *ranges) Set(s string) error {
+	prefix, err := netip.ParsePrefix(s)
+	if err != nil {
+		return fmt.Errorf("%q is not a range such as 192.0.2.0/24", s)
+	}
+	*r = append(*r, prefix)
+	return nil
+}
+
+// Type implements pflag.Value.
+func (r *ranges) Type() string { return "range" }

@@ -55,6 +55,7 @@ func command() *cobra.Command {
 	f.Uint16Var(&options.VXLANPort, "vxlan-port", options.VXLANPort, "UDP port of the tunnels, the same on all members")
 	f.TextVar(&options.ServiceCIDR, "service-cidr", netip.Prefix{}, "range of Services' addresses")
 	f.TextVar(&options.InfrastructureCIDR, "infrastructure-cidr", netip.Prefix{}, "range of Pods' infrastructure addresses")
+	f.Var((*ranges)(&options.ReservedCIDRs), "reserved-cidr", "range that no route in a VPC leads to, beside the well-known ones: the underlay's (may be repeated)")
 	f.StringVar(&options.PinPath, "pin-path", "", "folder on a BPF file system for this host's maps and links")
 	f.StringVar(&options.Socket, "socket", "", "Unix socket to serve the CNI plugin on")
 	f.StringVar(&options.QueueDir, "queue-dir", "", "folder where the plugin queues detachments while the daemon is down")

@@ -100,7 +100,7 @@ func (o Options) netd(n instance.Node) spec {
 	s := o.nodePart(n, Netd, "mni-netd", "--kubeconfig="+kubeconfig.Path, "--node-name="+n.Name(),
 		"--node-address="+n.Address().String(), "--uplink="+underlay.NodeUplink, fmt.Sprintf("--vxlan-port=%d", a.VXLANPort),
 		"--infrastructure-cidr="+a.Infrastructure.String(), "--service-cidr="+a.Services.String(),
-		"--pin-path="+n.PinDir(), "--extra-hosts="+a.Machine.String(), "--metrics-address="+onNode(n, 9440),
+		"--reserved-cidr="+a.Underlay.String(), "--pin-path="+n.PinDir(), "--extra-hosts="+a.Machine.String(), "--metrics-address="+onNode(n, 9440),
 		"--socket="+netdSocket, "--queue-dir=/var/lib/mni-netd/queue", "--cni-conf="+cniConf)
 	s.files, s.certs = []File{kubeconfig}, []pki.Request{client}
 	s.Env = []string{"GOMEMLIMIT=128MiB"}
@@ -117,7 +117,7 @@ func (o Options) machineNetd() spec {
 	s := o.machinePart(MachineNetd, "mni-netd", "--host-only", "--kubeconfig="+kubeconfig.Path, "--node-name="+MachineMember,
 		"--node-address="+a.Machine.String(), "--uplink="+o.Instance.UplinkName(), fmt.Sprintf("--vxlan-port=%d", a.VXLANPort),
 		"--infrastructure-cidr="+a.Infrastructure.String(), "--service-cidr="+a.Services.String(),
-		"--pin-path="+filepath.Join(o.Instance.PinDir(), MachineMember), "--link-prefix="+o.Instance.LinkPrefix()+"-",
+		"--reserved-cidr="+a.Underlay.String(), "--pin-path="+filepath.Join(o.Instance.PinDir(), MachineMember), "--link-prefix="+o.Instance.LinkPrefix()+"-",
 		"--extra-hosts="+a.Machine.String(), "--metrics-address="+o.on(9440))
 	s.Ready = &supervisor.Probe{URL: "http://" + o.on(9440) + "/readyz"}
 	s.Env = []string{"GOMEMLIMIT=128MiB"}

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/mnicloud/mnicloud/network/routing"
 )
 
 // Config is what the owner of the cloud decides about the network.
@@ -13,7 +15,7 @@ type Config struct {
 	// InfrastructureCIDR is the range of Pods' infrastructure addresses, the default Subnet's CIDR (198.18.0.0/17).
 	InfrastructureCIDR netip.Prefix
 	// ReservedCIDRs are ranges that no other Subnet may meet. The infrastructure CIDR is reserved in any case. Nil means
-	// DefaultReservedCIDRs.
+	// routing.Reserved.
 	ReservedCIDRs []netip.Prefix
 	// Quarantine is how long an infrastructure address (one of the default Subnet's) is not given to anybody after it was given
 	// back. It must be longer than a node that counts as alive may be behind. 0 means a minute.
@@ -31,19 +33,6 @@ const (
 	minPrefixLength, maxPrefixLength = 8, 30
 )
 
-// DefaultReservedCIDRs are the ranges that tenants may not use unless the owner of the cloud says otherwise: Pods'
-// infrastructure addresses and Services (RFC 2544's benchmarking range), link-local, the embedded cloud's underlay
-// (TEST-NET-1), this host, loopback, shared address space (RFC 6598, Tailscale's addresses), multicast, reserved.
-func DefaultReservedCIDRs() []netip.Prefix {
-	var prefixes []netip.Prefix
-	for _, s := range []string{
-		"198.18.0.0/15", "169.254.0.0/16", "192.0.2.0/24", "0.0.0.0/8", "127.0.0.0/8", "100.64.0.0/10", "224.0.0.0/4", "240.0.0.0/4",
-	} {
-		prefixes = append(prefixes, netip.MustParsePrefix(s))
-	}
-	return prefixes
-}
-
 // complete checks the configuration and fills in defaults.
 func (c Config) complete() (Config, error) {
 	infra := c.InfrastructureCIDR
@@ -58,7 +47,7 @@ func (c Config) complete() (Config, error) {
 		return c, fmt.Errorf("network configuration: infrastructure CIDR %s must be between /%d and /%d", infra, minPrefixLength, maxPrefixLength)
 	}
 	if c.ReservedCIDRs == nil {
-		c.ReservedCIDRs = DefaultReservedCIDRs()
+		c.ReservedCIDRs = routing.Reserved()
 	}
 	for _, p := range c.ReservedCIDRs {
 		if !p.IsValid() {

@@ -6,8 +6,8 @@
 // Pod has), networkinterface (addresses; attachment's end; release), lease (orphans), service (keeps kube-proxy off tenants' Services).
 //
 // +kubebuilder:rbac:groups=net.mnicloud.jp,resources=vpcs;subnets;networkinterfaces;ipleases,verbs=get;list;watch;create;update;patch;delete
-// +kubebuilder:rbac:groups=net.mnicloud.jp,resources=securitygroups,verbs=get;list;watch
-// +kubebuilder:rbac:groups=net.mnicloud.jp,resources=vpcs/status;subnets/status;networkinterfaces/status;securitygroups/status,verbs=get;update;patch
+// +kubebuilder:rbac:groups=net.mnicloud.jp,resources=securitygroups;routetables,verbs=get;list;watch
+// +kubebuilder:rbac:groups=net.mnicloud.jp,resources=vpcs/status;subnets/status;networkinterfaces/status;securitygroups/status;routetables/status,verbs=get;update;patch
 // +kubebuilder:rbac:groups="",resources=pods;namespaces,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch

@@ -30,6 +30,14 @@ const (
 	interfaceByNamespace = "spec.namespace"
 	// interfaceByGroup: NetworkInterfaces by the SecurityGroups they name.
 	interfaceByGroup = "net.mnicloud.jp/security-group"
+	// interfaceByAddress: NetworkInterfaces by their VPC's identity and address.
+	interfaceByAddress = "net.mnicloud.jp/address"
+	// tableByVPC: RouteTables by their VPC's name.
+	tableByVPC = "spec.vpc"
+	// tableByTarget: RouteTables by the names and addresses of NetworkInterfaces that their routes lead to.
+	tableByTarget = "net.mnicloud.jp/route-target"
+	// subnetByTable: Subnets by the RouteTable they name.
+	subnetByTable = "net.mnicloud.jp/route-table"
 	// groupByPeer: SecurityGroups by the SecurityGroups that their rules name.
 	groupByPeer = "net.mnicloud.jp/peer-group"
 	// podByInterface: Pods by the name of their NetworkInterface.
@@ -54,6 +62,10 @@ func addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 		{&netv1.NetworkInterface{}, interfaceByPod, values(podUIDs)},
 		{&netv1.NetworkInterface{}, interfaceByNeed, values(needs)},
 		{&netv1.NetworkInterface{}, interfaceByGroup, values(func(o *netv1.NetworkInterface) []string { return o.Spec.SecurityGroups })},
+		{&netv1.NetworkInterface{}, interfaceByAddress, value(func(o *netv1.NetworkInterface) string { return addressIn(o.Status.VPCID, o.Status.Address) })},
+		{&netv1.RouteTable{}, tableByVPC, value(func(o *netv1.RouteTable) string { return o.Spec.VPC })},
+		{&netv1.RouteTable{}, tableByTarget, values(targetsOf)},
+		{&netv1.Subnet{}, subnetByTable, value(func(o *netv1.Subnet) string { return o.Spec.RouteTable })},
 		{&netv1.SecurityGroup{}, groupByPeer, values(peersOf)},
 		{&netv1.IPLease{}, ipam.FieldInterfaceUID, value(func(o *netv1.IPLease) string { return string(o.Spec.InterfaceUID) })},
 		{&netv1.IPLease{}, ipam.FieldSubnet, value(func(o *netv1.IPLease) string { return o.Spec.Subnet })},

@@ -32,6 +32,9 @@ const (
 	reasonSubnetNotFound    = "SubnetNotFound"
 	reasonSubnetDeleting    = "SubnetDeleting"
 	reasonGroupNotFound     = "SecurityGroupNotFound"
+	reasonTableNotFound     = "RouteTableNotFound"
+	reasonTableForeign      = "RouteTableOfOtherVPC"
+	reasonRouteInvalid      = "RouteInvalid"
 )
 
 // nameSome joins at most five names, and says how many more there are.

@@ -40,6 +40,7 @@ func setup(ctx context.Context, mgr ctrl.Manager, cfg Config, c client.Client) e
 		&podReconciler{client: c, live: live, config: cfg, events: recorder},
 		&interfaceReconciler{client: c, live: live, config: cfg, ipam: allocator, events: recorder},
 		&securityGroupReconciler{client: c, config: cfg},
+		&routeTableReconciler{client: c, config: cfg},
 		&leaseReconciler{client: c, live: live, ipam: allocator},
 		&serviceReconciler{client: c},
 	} {

@@ -32,6 +32,7 @@ func (r *subnetReconciler) setup(mgr ctrl.Manager) error {
 		For(&netv1.Subnet{}).
 		Watches(&netv1.VPC{}, mapped(r.ofVPC)).
 		Watches(&netv1.Subnet{}, mapped(r.siblings)).
+		Watches(&netv1.RouteTable{}, mapped(r.ofTable), onCreateOrUpdate(func(before, after *netv1.RouteTable) bool { return before.UID != after.UID })).
 		Watches(&netv1.NetworkInterface{}, mapped(func(ctx context.Context, nic *netv1.NetworkInterface) []reconcile.Request {
 			return r.deleting(ctx, nic.Spec.Subnet, netv1.DefaultSubnet)
 		})).
@@ -96,6 +97,9 @@ func (r *subnetReconciler) provision(ctx context.Context, subnet *netv1.Subnet) 
 	status := subnet.Status.DeepCopy()
 	o, again, err := r.decide(ctx, subnet, status)
 	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if err := r.routeTable(ctx, subnet, status); err != nil {
 		return reconcile.Result{}, err
 	}
 	if err := r.write(ctx, subnet, status, o); err != nil {

@@ -172,6 +172,7 @@ func (d *daemon) converge(ctx context.Context) error {
 func (d *daemon) input(ctx context.Context) (desired.Input, error) {
 	in, err := d.objects.input(ctx)
 	in.Node, in.ExtraHosts, in.Address = d.options.NodeName, d.options.ExtraHosts, d.address(in)
+	in.Reserved = d.options.reserved()
 	return in, err
 }
 

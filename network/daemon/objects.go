@@ -50,6 +50,7 @@ var kinds = []struct {
 	{&corev1.Service{}, "Service", true, func(any) {}},
 	{&discoveryv1.EndpointSlice{}, "EndpointSlice", true, stripSlice},
 	{&netv1.Subnet{}, "Subnet", false, func(any) {}},
+	{&netv1.RouteTable{}, "RouteTable", false, func(any) {}},
 	{&netv1.NetworkInterface{}, "NetworkInterface", false, func(any) {}},
 	{&netv1.SecurityGroup{}, "SecurityGroup", false, func(any) {}},
 	{&networkingv1.NetworkPolicy{}, "NetworkPolicy", true, func(any) {}},
@@ -235,6 +236,7 @@ func (o *objects) next() <-chan struct{} {
 func (o *objects) input(ctx context.Context) (desired.Input, error) {
 	var nodes corev1.NodeList
 	var subnets netv1.SubnetList
+	var tables netv1.RouteTableList
 	var interfaces netv1.NetworkInterfaceList
 	var services corev1.ServiceList
 	var slices discoveryv1.EndpointSliceList
@@ -242,13 +244,13 @@ func (o *objects) input(ctx context.Context) (desired.Input, error) {
 	var policies networkingv1.NetworkPolicyList
 	var pods corev1.PodList
 	var namespaces corev1.NamespaceList
-	for _, list := range []client.ObjectList{&nodes, &subnets, &interfaces, &services, &slices, &groups, &policies, &pods, &namespaces} {
+	for _, list := range []client.ObjectList{&nodes, &subnets, &tables, &interfaces, &services, &slices, &groups, &policies, &pods, &namespaces} {
 		if err := o.cache.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 			return desired.Input{}, fmt.Errorf("read the cache of API objects: %w", err)
 		}
 	}
 	return desired.Input{
-		Nodes: nodes.Items, Subnets: subnets.Items, Interfaces: interfaces.Items, Services: services.Items, Slices: slices.Items,
+		Nodes: nodes.Items, Subnets: subnets.Items, RouteTables: tables.Items, Interfaces: interfaces.Items, Services: services.Items, Slices: slices.Items,
 		SecurityGroups: groups.Items, NetworkPolicies: policies.Items, Pods: pods.Items, Namespaces: namespaces.Items,
 	}, nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/mnicloud/mnicloud/network/daemon/host"
 	"github.com/mnicloud/mnicloud/network/datapath"
+	"github.com/mnicloud/mnicloud/network/routing"
 )
 
 // Options configure a daemon.
@@ -25,6 +26,8 @@ type Options struct {
 	VXLANPort uint16
 	// ServiceCIDR is the range of Services' addresses, InfrastructureCIDR that of Pods'.
 	ServiceCIDR, InfrastructureCIDR netip.Prefix
+	// ReservedCIDRs are ranges that no route in a VPC leads to, beside the well-known ones and these two. The underlay belongs here.
+	ReservedCIDRs []netip.Prefix
 	// PinPath is a folder on a BPF file system for this node's maps and links.
 	PinPath string
 	// Socket is where the plugin finds the daemon, QueueDir where it leaves what it could not say.
@@ -78,6 +81,9 @@ func (o *Options) complete() error {
 	require(o.VXLANPort != 0, "--vxlan-port must not be 0")
 	require(o.ServiceCIDR.IsValid() && o.ServiceCIDR.Addr().Is4(), "--service-cidr must be an IPv4 range")
 	require(o.InfrastructureCIDR.IsValid() && o.InfrastructureCIDR.Addr().Is4(), "--infrastructure-cidr must be an IPv4 range")
+	for _, r := range o.ReservedCIDRs {
+		require(r.IsValid() && r.Addr().Is4() && r == r.Masked(), "--reserved-cidr %s must be a canonical IPv4 range", r)
+	}
 	require(len(o.LinkPrefix) <= maxLinkPrefix, "--link-prefix %q is longer than %d characters", o.LinkPrefix, maxLinkPrefix)
 	if !o.HostOnly {
 		require(o.NodeName != "", "--node-name is missing (or say --host-only)")
@@ -106,6 +112,11 @@ func (o *Options) hairpin() netip.Addr {
 		return datapath.DefaultHairpinAddress
 	}
 	return netip.AddrFrom4([4]byte{169, 254, byte(o.VXLANPort >> 8), byte(o.VXLANPort)})
+}
+
+// reserved are the ranges that the cloud keeps for itself.
+func (o *Options) reserved() []netip.Prefix {
+	return append(append(routing.Reserved(), o.InfrastructureCIDR, o.ServiceCIDR), o.ReservedCIDRs...)
 }
 
 // masquerade is the node's nftables table.

@@ -129,6 +129,9 @@ func (p *programmer) set(s desired.State) error {
 	for k, v := range s.Forwarders {
 		errs = append(errs, p.datapath.Forwarders.Set(k, v))
 	}
+	for k, v := range s.Hops {
+		errs = append(errs, p.datapath.Hops.Set(k, v))
+	}
 	for k, v := range s.NICs {
 		errs = append(errs, p.datapath.NICs.Set(k, v))
 	}
@@ -166,6 +169,8 @@ func (p *programmer) syncLocked(ctx context.Context) error {
 	note("endpoints", changes, err)
 	changes, err = d.Forwarders.Sync(state.Forwarders)
 	note("forwarders", changes, err)
+	changes, err = d.Hops.Sync(state.Hops)
+	note("next hops", changes, err)
 	changes, err = d.Services.Sync(state.Services)
 	note("Services", changes, err)
 	p.number(state)

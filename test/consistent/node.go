@@ -22,6 +22,7 @@ import (
 	"github.com/mnicloud/mnicloud/network/daemon/attachment"
 	"github.com/mnicloud/mnicloud/network/daemon/desired"
 	"github.com/mnicloud/mnicloud/network/datapath"
+	"github.com/mnicloud/mnicloud/network/routing"
 )
 
 // attachmentsDir is where a node's daemon keeps its records, in the node's file system.
@@ -122,6 +123,7 @@ func links(n instance.Node) (map[string]int, error) {
 func input(ctx context.Context, from client.Reader, n instance.Node) (desired.Input, error) {
 	var nodes corev1.NodeList
 	var subnets netv1.SubnetList
+	var tables netv1.RouteTableList
 	var nics netv1.NetworkInterfaceList
 	var services corev1.ServiceList
 	var slices discoveryv1.EndpointSliceList
@@ -129,17 +131,19 @@ func input(ctx context.Context, from client.Reader, n instance.Node) (desired.In
 	var policies networkingv1.NetworkPolicyList
 	var pods corev1.PodList
 	var namespaces corev1.NamespaceList
-	for _, list := range []client.ObjectList{&nodes, &subnets, &nics, &services, &slices, &groups, &policies, &pods, &namespaces} {
+	for _, list := range []client.ObjectList{&nodes, &subnets, &tables, &nics, &services, &slices, &groups, &policies, &pods, &namespaces} {
 		if err := from.List(ctx, list); err != nil {
 			return desired.Input{}, err
 		}
 	}
 	in := desired.Input{
-		Node: n.Name(), Address: n.Address(), Nodes: nodes.Items, Subnets: subnets.Items, Interfaces: nics.Items,
+		Node: n.Name(), Address: n.Address(), Nodes: nodes.Items, Subnets: subnets.Items, RouteTables: tables.Items, Interfaces: nics.Items,
 		Services: services.Items, Slices: slices.Items,
 		SecurityGroups: groups.Items, NetworkPolicies: policies.Items, Pods: pods.Items, Namespaces: namespaces.Items,
 	}
-	in.ExtraHosts = append(in.ExtraHosts, n.Instance.Addresses().Machine)
+	addresses := n.Instance.Addresses()
+	in.ExtraHosts = append(in.ExtraHosts, addresses.Machine)
+	in.Reserved = append(routing.Reserved(), addresses.Infrastructure, addresses.Services, addresses.Underlay)
 	return in, nil
 }
 
@@ -154,6 +158,7 @@ func compareMaps(n instance.Node, want desired.State) ([]string, error) {
 		compare(&wrong, n.Name()+": members", want.Members, d.Members.List),
 		compare(&wrong, n.Name()+": subnets", want.Subnets, d.Subnets.List),
 		compare(&wrong, n.Name()+": routes", want.Routes, d.Routes.List),
+		compare(&wrong, n.Name()+": next hops", want.Hops, d.Hops.List),
 		compare(&wrong, n.Name()+": endpoints", want.Endpoints, d.Endpoints.List),
 		compare(&wrong, n.Name()+": forwarders", want.Forwarders, d.Forwarders.List),
 		compare(&wrong, n.Name()+": nics", want.NICs, func() (map[uint32]datapath.NIC, error) {

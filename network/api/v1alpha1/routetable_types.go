@@ -8,7 +8,7 @@ import (
 
 // Route says where packets to a range of addresses go. Exactly one of interface, address and blackhole is set.
 // +kubebuilder:validation:XValidation:rule="[has(self.interface), has(self.address), has(self.blackhole)].exists_one(x, x)",message="set exactly one of interface, address and blackhole"
-// +kubebuilder:validation:XValidation:rule="!has(self.address) || !isIP(self.address) || !isCIDR(self.destination) || cidr(self.destination).prefixLength() < 32 || cidr(self.destination).ip() != ip(self.address)",message="the route leads to address by address itself: a Subnet's own route leads there already; give another address, or remove the route"
+// +kubebuilder:validation:XValidation:rule="!has(self.address) || self.destination != self.address + '/32'",message="the route leads to address by address itself: a Subnet's own route leads there already; give another address, or remove the route"
 type Route struct {
 	// Destination is a range in canonical form (10.9.0.0/16; 0.0.0.0/0 is everything that no other route leads to), IPv4.
 	// +kubebuilder:validation:MaxLength=43

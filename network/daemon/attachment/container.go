@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -32,6 +33,9 @@ func configureContainer(r Record) error {
 		); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
+		if err := configureForwarding(r); err != nil {
+			return err
+		}
 		address := &netlink.Addr{IPNet: ipNet(r.Interface.Prefix), Flags: unix.IFA_F_NOPREFIXROUTE}
 		if err := netlink.AddrReplace(link, address); err != nil {
 			return fmt.Errorf("address %s on %s: %w", r.Interface.Prefix, r.IfName, err)
@@ -41,6 +45,34 @@ func configureContainer(r Record) error {
 		}
 		return configureRoutes(link, r.Interface)
 	})
+}
+
+// forwarding switches the namespace's routing between interfaces: the kernel's own name for it is net.ipv4.ip_forward.
+const forwarding = "/proc/sys/net/ipv4/ip_forward"
+
+// configureForwarding makes the namespace of an interface without source and destination check route: a tenant's container cannot
+// write the parameter itself. What comes in goes out of the same interface, about which no ICMP redirect is to be sent.
+func configureForwarding(r Record) error {
+	if r.Interface.SourceDestCheck {
+		return nil
+	}
+	return errors.Join(
+		os.WriteFile(forwarding, []byte("1"), 0),
+		writeSysctl("ipv4", "all", "send_redirects", "0"),
+		writeSysctl("ipv4", r.IfName, "send_redirects", "0"),
+	)
+}
+
+// checkForwarding looks whether the namespace routes, if it must.
+func checkForwarding(i Interface) error {
+	if i.SourceDestCheck {
+		return nil
+	}
+	value, err := os.ReadFile(forwarding)
+	if err == nil && strings.TrimSpace(string(value)) != "1" {
+		err = errors.New("net.ipv4.ip_forward is off, although the interface has no source and destination check")
+	}
+	return err
 }
 
 func configureLoopback(i Interface) error {
@@ -117,7 +149,7 @@ func checkContainer(r Record) error {
 		if err := checkNeighbour(attrs.Index, r.Interface); err != nil {
 			return err
 		}
-		return checkLoopback(r.Interface)
+		return errors.Join(checkLoopback(r.Interface), checkForwarding(r.Interface))
 	})
 }
 

@@ -13,19 +13,24 @@ import (
 )
 
 // current are the attachments that have a right to their addresses now: of an interface that still exists, that is still
-// this Pod's and on this node, and the newest of them when the Pod's sandbox was made again. The others are cut off.
+// this Pod's and on this node, and the newest of them when the Pod's sandbox was made again. The others are cut off. What can change
+// while a Pod is attached is as the interface says it now.
 func current(attachments []Attachment, interfaces []netv1.NetworkInterface, node string) []Attachment {
-	holders := map[types.UID]types.UID{}
+	holders := map[types.UID]*netv1.NetworkInterface{}
 	for i := range interfaces {
 		nic := &interfaces[i]
 		if nic.Spec.Pod != nil && nic.Spec.Node == node {
-			holders[nic.UID] = nic.Spec.Pod.UID
+			holders[nic.UID] = nic
 		}
 	}
 	newest := Newest(attachments)
-	maps.DeleteFunc(newest, func(uid types.UID, a Attachment) bool { return holders[uid] != a.Interface.Pod.UID })
+	maps.DeleteFunc(newest, func(uid types.UID, a Attachment) bool {
+		nic := holders[uid]
+		return nic == nil || nic.Spec.Pod.UID != a.Interface.Pod.UID
+	})
 	all := make([]Attachment, 0, len(newest))
-	for _, a := range newest {
+	for uid, a := range newest {
+		a.Interface.SourceDestCheck = checksAddresses(holders[uid])
 		all = append(all, a)
 	}
 	return all
@@ -67,7 +72,14 @@ func Local(a Attachment) State {
 		s.Endpoints[datapath.EndpointKey{VNI: netv1.DefaultVNI, Address: nic.Infrastructure}] = endpoint
 	}
 	s.NICs[uint32(a.Ifindex)] = entry
+	if entry.NoSourceDestCheck && nic.VNI != netv1.DefaultVNI {
+		s.Hops[datapath.HopKey{VNI: nic.VNI, MAC: mac}] = datapath.Hop{Ifindex: uint32(a.Ifindex)}
+	}
 	return s
+}
+
+func checksAddresses(nic *netv1.NetworkInterface) bool {
+	return nic.Spec.SourceDestCheck == nil || *nic.Spec.SourceDestCheck
 }
 
 // kindOf is what answers at an interface's own address. Only ordinary Pods can be the platform's.
@@ -91,7 +103,7 @@ func (s *State) addRemote(interfaces []netv1.NetworkInterface, vpcs map[uint32]b
 		if err != nil {
 			continue // not allocated yet
 		}
-		if check := nic.Spec.SourceDestCheck; check != nil && !*check && vpcs[nic.Status.VPCID] {
+		if !checksAddresses(nic) && vpcs[nic.Status.VPCID] {
 			s.Forwarders[datapath.ForwarderKey{Member: node, VPCID: nic.Status.VPCID}] = datapath.Forwarder{}
 		}
 		endpoint := datapath.Endpoint{VPCID: nic.Status.VPCID, Kind: kindOf(nic.Status.VNI, nic.Spec.Platform), MAC: mac, Node: node}
@@ -125,17 +137,6 @@ func (s *State) addSubnets(subnets []netv1.Subnet, vpcs map[uint32]bool) {
 			continue
 		}
 		s.Subnets[status.VNI] = datapath.Subnet{VPCID: status.VPCID, Prefix: prefix, Gateway: gateway, GatewayMAC: mac}
-	}
-}
-
-// addRoutes leads from every Subnet that has an interface here to every other Subnet of its VPC.
-func (s *State) addRoutes(local []Attachment) {
-	for _, a := range local {
-		for vni, subnet := range s.Subnets {
-			if subnet.VPCID == a.Interface.VPCID && vni != a.Interface.VNI {
-				s.Routes[datapath.RouteKey{VNI: a.Interface.VNI, Prefix: subnet.Prefix}] = datapath.Route{VNI: vni}
-			}
-		}
 	}
 }
 
@@ -177,7 +178,7 @@ func InterfaceOf(nic *netv1.NetworkInterface, subnet *netv1.Subnet) (attachment.
 		Prefix: netip.PrefixFrom(address, prefix.Bits()), MAC: mac.String(),
 		Gateway: gateway, GatewayMAC: gatewayMAC.String(), Infrastructure: infrastructure,
 		Platform:        nic.Spec.Platform,
-		SourceDestCheck: nic.Spec.SourceDestCheck == nil || *nic.Spec.SourceDestCheck,
+		SourceDestCheck: checksAddresses(nic),
 	}, nil
 }
 

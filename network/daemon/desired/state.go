@@ -29,11 +29,15 @@ type Input struct {
 	// ExtraHosts are members that are not nodes.
 	ExtraHosts []netip.Addr
 
-	Nodes      []corev1.Node
-	Subnets    []netv1.Subnet
-	Interfaces []netv1.NetworkInterface
-	Services   []corev1.Service
-	Slices     []discoveryv1.EndpointSlice
+	// Reserved are ranges that no route leads to, and that no interface sends from.
+	Reserved []netip.Prefix
+
+	Nodes       []corev1.Node
+	Subnets     []netv1.Subnet
+	RouteTables []netv1.RouteTable
+	Interfaces  []netv1.NetworkInterface
+	Services    []corev1.Service
+	Slices      []discoveryv1.EndpointSlice
 
 	SecurityGroups  []netv1.SecurityGroup
 	NetworkPolicies []networkingv1.NetworkPolicy
@@ -48,7 +52,9 @@ type State struct {
 	NICs      map[uint32]datapath.NIC
 	Endpoints map[datapath.EndpointKey]datapath.Endpoint
 	Routes    map[datapath.RouteKey]datapath.Route
-	Members   map[netip.Addr]datapath.Member
+	// Hops are the interfaces of this node that send on what others sent.
+	Hops    map[datapath.HopKey]datapath.Hop
+	Members map[netip.Addr]datapath.Member
 	// Forwarders are the members that may send as addresses of a VPC that they do not have.
 	Forwarders map[datapath.ForwarderKey]datapath.Forwarder
 	Services   map[datapath.ServiceKey]datapath.Service
@@ -63,6 +69,7 @@ func newState() State {
 		NICs:       map[uint32]datapath.NIC{},
 		Endpoints:  map[datapath.EndpointKey]datapath.Endpoint{},
 		Routes:     map[datapath.RouteKey]datapath.Route{},
+		Hops:       map[datapath.HopKey]datapath.Hop{},
 		Members:    map[netip.Addr]datapath.Member{},
 		Forwarders: map[datapath.ForwarderKey]datapath.Forwarder{},
 		Services:   map[datapath.ServiceKey]datapath.Service{},
@@ -90,7 +97,7 @@ func Compute(in Input) State {
 		s.merge(Local(a))
 	}
 	s.addSubnets(in.Subnets, vpcs)
-	s.addRoutes(local)
+	s.addRoutes(in, local)
 	s.addPolicies(in, local)
 	s.addServices(in.Services, in.Slices, tenantsOf(in.Interfaces, vpcs), in.Node)
 	return s
@@ -106,6 +113,9 @@ func (s *State) merge(other State) {
 	}
 	for k, v := range other.Endpoints {
 		s.Endpoints[k] = v
+	}
+	for k, v := range other.Hops {
+		s.Hops[k] = v
 	}
 }
 
@@ -127,6 +137,11 @@ func (s State) Of(a Attachment, newVPC bool) State {
 	for key, endpoint := range s.Endpoints {
 		if _, mine := own.Endpoints[key]; mine || newVPC && endpoint.VPCID == a.Interface.VPCID {
 			part.Endpoints[key] = endpoint
+		}
+	}
+	for key, hop := range s.Hops {
+		if hop.Ifindex == uint32(a.Ifindex) {
+			part.Hops[key] = hop
 		}
 	}
 	for key := range s.Forwarders {

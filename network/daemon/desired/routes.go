@@ -1,0 +1,89 @@
+package desired
+
+import (
+	"net/netip"
+
+	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+	"github.com/mnicloud/mnicloud/network/datapath"
+	"github.com/mnicloud/mnicloud/network/routing"
+)
+
+// addRoutes adds the routes of every Subnet that has an interface here: to the other Subnets of its VPC, and by its RouteTable. Where a
+// table, or an interface that sends on, could lead to a range that is the cloud's own, that range is there as well.
+func (s *State) addRoutes(in Input, local []Attachment) {
+	tables := tablesOf(in)
+	forwards := map[uint32]bool{}
+	vpcs := map[uint32]uint32{}
+	for _, a := range local {
+		vpcs[a.Interface.VNI] = a.Interface.VPCID
+		forwards[a.Interface.VNI] = forwards[a.Interface.VNI] || !a.Interface.SourceDestCheck
+	}
+	var interfaces routing.Interfaces
+	if len(tables) > 0 {
+		interfaces = routing.Index(in.Interfaces)
+	}
+	for vni, vpc := range vpcs {
+		if vni == netv1.DefaultVNI {
+			continue
+		}
+		for other, subnet := range s.Subnets {
+			if subnet.VPCID == vpc && other != vni {
+				s.Routes[datapath.RouteKey{VNI: vni, Prefix: subnet.Prefix}] = datapath.Route{VNI: other}
+			}
+		}
+		table := tables[vni]
+		if table != nil {
+			routes, _ := routing.Resolve(&table.Spec, vpc, interfaces, in.Reserved)
+			s.addTable(vni, vpc, routes)
+		}
+		if table != nil || forwards[vni] {
+			for _, own := range in.Reserved {
+				s.Routes[datapath.RouteKey{VNI: vni, Prefix: own}] = datapath.Route{Kind: datapath.RouteReserved}
+			}
+		}
+	}
+}
+
+// addTable adds the routes of a Subnet's table; of a destination that another Subnet has, too, they win. To the Subnet's own addresses
+// nothing is routed.
+func (s *State) addTable(vni, vpc uint32, routes []routing.Route) {
+	for _, r := range routes {
+		in := s.subnetOf(vpc, r.Destination)
+		if in == vni {
+			continue
+		}
+		route := datapath.Route{Kind: datapath.RouteBlackhole, VNI: in}
+		if !r.Blackhole {
+			route.Kind = datapath.RouteHop
+			route.Hop = datapath.EndpointKey{VNI: r.VNI, Address: r.Address}
+		}
+		s.Routes[datapath.RouteKey{VNI: vni, Prefix: r.Destination}] = route
+	}
+}
+
+// subnetOf is the Subnet of a VPC that has all of a range; 0 when there is none.
+func (s *State) subnetOf(vpc uint32, destination netip.Prefix) uint32 {
+	for vni, subnet := range s.Subnets {
+		if subnet.VPCID == vpc && subnet.Prefix.Bits() <= destination.Bits() && subnet.Prefix.Contains(destination.Addr()) {
+			return vni
+		}
+	}
+	return 0
+}
+
+// tablesOf are the RouteTables of Subnets by VNI. One of another VPC is none.
+func tablesOf(in Input) map[uint32]*netv1.RouteTable {
+	byName := map[string]*netv1.RouteTable{}
+	for i := range in.RouteTables {
+		byName[in.RouteTables[i].Name] = &in.RouteTables[i]
+	}
+	tables := map[uint32]*netv1.RouteTable{}
+	for i := range in.Subnets {
+		subnet := &in.Subnets[i]
+		table := byName[subnet.Spec.RouteTable]
+		if table != nil && subnet.Status.VNI != 0 && table.Spec.VPC == subnet.Spec.VPC {
+			tables[subnet.Status.VNI] = table
+		}
+	}
+	return tables
+}
