@@ -125,7 +125,7 @@ func target(r *netv1.Route, vpcID uint32, interfaces Interfaces) (*netv1.Network
 	case nic == nil && r.Interface != nil:
 		return nil, &Problem{Message: fmt.Sprintf("NetworkInterface %s does not exist; create it, or name another", *r.Interface)}
 	case nic == nil && r.Address != nil:
-		return nil, &Problem{Message: fmt.Sprintf("nothing in the VPC has the address %s; give it to a NetworkInterface, or give the route another", *r.Address)}
+		return nil, &Problem{Message: fmt.Sprintf("nothing in the VPC has the address %s; give the route another, or the address to something", *r.Address)}
 	case nic == nil:
 		return nil, &Problem{Final: true, Message: "it has no target; set interface, address or blackhole"}
 	case nic.Status.Address == "":

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mnicloud/mnicloud/kit/conditions"
@@ -28,14 +29,15 @@ func (r *reconciler) groups(ctx context.Context, c *ctrv1.Container) (map[string
 	return groups, nil
 }
 
-// join puts the interface, which may be in use, into the Container's groups.
+// join puts the interface, which may be in use, into the Container's groups, and says whether it checks addresses.
 func (r *reconciler) join(ctx context.Context, w world) error {
-	want := interfaceGroups(w)
-	if w.nic == nil || !w.nic.DeletionTimestamp.IsZero() || slices.Equal(w.nic.Spec.SecurityGroups, want) {
+	want, check := interfaceGroups(w), checksAddresses(w.container)
+	if w.nic == nil || !w.nic.DeletionTimestamp.IsZero() ||
+		slices.Equal(w.nic.Spec.SecurityGroups, want) && ptr.Deref(w.nic.Spec.SourceDestCheck, true) == check {
 		return nil
 	}
 	before := w.nic.DeepCopy()
-	w.nic.Spec.SecurityGroups = want
+	w.nic.Spec.SecurityGroups, w.nic.Spec.SourceDestCheck = want, &check
 	if err := r.client.Patch(ctx, w.nic, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("put the interface of Container %s into its SecurityGroups: %w", client.ObjectKeyFromObject(w.container), err)
 	}

@@ -30,6 +30,27 @@ func TestAnInterfaceIsInTheGroupsThatItsContainerNames(t *testing.T) {
 	require.True(t, withGroups(w, conditions.Ready("Running", "")).IsReady())
 }
 
+func TestAContainerThatComesToForwardGetsAnotherPodAndTheSameInterface(t *testing.T) {
+	w := newTenant(t)
+	startControllers(t)
+	w.subnet("web", "10.0.1.0/24")
+	c := w.container("firewall", "web")
+	pod := w.bind(c, "node-1", "")
+	w.untilPhase(c, status.Ready)
+	nic := w.interfaceOf(c)
+	require.True(t, w.read(nic))
+	require.True(t, *nic.Spec.SourceDestCheck)
+	address := nic.Status.Address
+	before := c.DeepCopy()
+	c.Spec.SourceDestCheck = new(bool)
+	require.NoError(t, w.Patch(w.ctx, c, client.MergeFrom(before)))
+	until(w, "its interface does not check addresses", nic, func(n *netv1.NetworkInterface) bool { return !*n.Spec.SourceDestCheck })
+	w.end(pod)
+	w.bind(c, "node-1", pod.UID) // only a new network namespace forwards
+	w.untilPhase(c, status.Ready)
+	require.Equal(t, address, c.Status.Address)
+}
+
 func TestAContainersGroupsCanBeChangedWhileItRuns(t *testing.T) {
 	w := newTenant(t)
 	startControllers(t)

@@ -150,6 +150,9 @@ func tolerate(taint string, seconds int64) corev1.Toleration {
 func specHash(c *ctrv1.Container, subnet *vpcv1.Subnet, address string) (string, error) {
 	spec := c.Spec
 	spec.SecurityGroups = nil // of the interface
+	if checksAddresses(c) {
+		spec.SourceDestCheck = nil // as specs from before there was such a field
+	}
 	data, err := json.Marshal(struct {
 		Spec       ctrv1.ContainerSpec
 		Attachment *vpcv1.Attachment
@@ -170,6 +173,11 @@ func newInterface(c *ctrv1.Container, subnet string, groups []string) *netv1.Net
 			Labels:      map[string]string{ctrv1.LabelNamespace: c.Namespace, ctrv1.LabelContainer: c.Name},
 			Annotations: map[string]string{netv1.AnnotationHolder: "Container " + c.Name},
 		},
-		Spec: netv1.NetworkInterfaceSpec{Subnet: subnet, Namespace: c.Namespace, Address: c.Spec.Address, Retain: true, SecurityGroups: groups},
+		Spec: netv1.NetworkInterfaceSpec{Subnet: subnet, Namespace: c.Namespace, Address: c.Spec.Address, Retain: true, SecurityGroups: groups, SourceDestCheck: ptr.To(checksAddresses(c))},
 	}
+}
+
+// checksAddresses tells whether only the Container's own address passes.
+func checksAddresses(c *ctrv1.Container) bool {
+	return c.Spec.SourceDestCheck == nil || *c.Spec.SourceDestCheck
 }

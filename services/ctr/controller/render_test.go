@@ -101,7 +101,9 @@ func TestTheHashChangesExactlyWithWhatThePodIsMadeFrom(t *testing.T) {
 	require.Equal(t, same, hash(func(c *ctrv1.Container) {
 		c.Spec.Resources.Limits.Memory = ptr.To(resource.MustParse("65536Ki"))
 	}, "10.0.1.2"), "the same quantity, written differently")
+	require.Equal(t, same, hash(func(c *ctrv1.Container) { c.Spec.SourceDestCheck = ptr.To(true) }, "10.0.1.2"), "the default, as specs of before do not have it")
 	for name, other := range map[string]string{
+		"forwards": hash(func(c *ctrv1.Container) { c.Spec.SourceDestCheck = ptr.To(false) }, "10.0.1.2"),
 		"image":   hash(func(c *ctrv1.Container) { c.Spec.Image = "x" }, "10.0.1.2"),
 		"env":     hash(func(c *ctrv1.Container) { c.Spec.Env[0].Value = "x" }, "10.0.1.2"),
 		"node":    hash(func(c *ctrv1.Container) { c.Spec.Node = "" }, "10.0.1.2"),

@@ -20,6 +20,10 @@ const (
 	reasonVPCNotReady    = "VpcNotReady"
 	reasonVPCDeleting    = "VpcDeleting"
 	reasonHasSubnets     = "HasSubnets"
+	reasonHasTables      = "HasRouteTables"
+	reasonTableNotFound  = "RouteTableNotFound"
+	reasonTableOtherVPC  = "RouteTableOfOtherVpc"
+	reasonRouteInvalid   = "RouteInvalid"
 	reasonInUse          = "InUse"
 	reasonDeleting       = "Deleting"
 	reasonGroupNotFound  = "SecurityGroupNotFound"
@@ -50,8 +54,7 @@ func checkVPC(vpc *vpcv1.Vpc, reserved []netip.Prefix) refusal {
 func checkSubnet(subnet *vpcv1.Subnet, vpc *vpcv1.Vpc) refusal {
 	name := subnet.Spec.VPC
 	if vpc == nil {
-		return refuse(conditions.Waiting(reasonVPCNotFound, fmt.Sprintf(
-			"spec.vpc names Vpc %q, which does not exist in this namespace; create it, or make a new Subnet that names another", name)))
+		return checkVPCOf("Subnet", name, vpc)
 	}
 	cidr, err := netip.ParsePrefix(subnet.Spec.CIDR)
 	if err != nil {
@@ -62,8 +65,17 @@ func checkSubnet(subnet *vpcv1.Subnet, vpc *vpcv1.Vpc) refusal {
 		return refuse(conditions.Failed(reasonCIDROutsideVPC, fmt.Sprintf(
 			"spec.cidr %s is not a part of %s, the range of Vpc %q; make a new Subnet with a part of it", cidr, whole, name)))
 	}
+	return checkVPCOf("Subnet", name, vpc)
+}
+
+// checkVPCOf decides whether a Vpc of a name can take an object of a kind. vpc is nil when it does not exist.
+func checkVPCOf(kind, name string, vpc *vpcv1.Vpc) refusal {
+	if vpc == nil {
+		return refuse(conditions.Waiting(reasonVPCNotFound, fmt.Sprintf(
+			"spec.vpc names Vpc %q, which does not exist in this namespace; create it, or make a new %s that names another", name, kind)))
+	}
 	if !vpc.DeletionTimestamp.IsZero() {
-		return refuse(conditions.Waiting(reasonVPCDeleting, fmt.Sprintf("spec.vpc names Vpc %q, which is being deleted; delete this Subnet too", name)))
+		return refuse(conditions.Waiting(reasonVPCDeleting, fmt.Sprintf("spec.vpc names Vpc %q, which is being deleted; delete this %s too", name, kind)))
 	}
 	if !conditions.IsReady(vpc.Status.Conditions, vpc.Generation) {
 		message := fmt.Sprintf("spec.vpc names Vpc %q, which is not ready yet", name)
@@ -105,6 +117,50 @@ func checkOverlap(subnet *vpcv1.Subnet, vpc *vpcv1.Vpc, others []vpcv1.Subnet) r
 	return nil
 }
 
+// checkRoutes decides whether the addresses that a table leads to can be in its Vpc.
+func checkRoutes(table *vpcv1.RouteTable, vpc *vpcv1.Vpc) refusal {
+	whole, err := netip.ParsePrefix(vpc.Spec.CIDR)
+	if err != nil {
+		return nil
+	}
+	for i, route := range table.Spec.Routes {
+		if route.Address == nil {
+			continue
+		}
+		if address, err := netip.ParseAddr(*route.Address); err != nil || !whole.Contains(address) {
+			return refuse(conditions.Failed(reasonRouteInvalid, fmt.Sprintf(
+				"spec.routes[%d].address %s is not in %s, the range of Vpc %q; give the address of a workload there", i, *route.Address, whole, vpc.Name)))
+		}
+	}
+	return nil
+}
+
+// checkTableOf decides whether the RouteTable that a Subnet names counts; table is nil when it does not exist.
+func checkTableOf(subnet *vpcv1.Subnet, table *vpcv1.RouteTable) refusal {
+	name := subnet.Spec.RouteTable
+	switch {
+	case table == nil:
+		return refuse(conditions.Waiting(reasonTableNotFound, fmt.Sprintf(
+			"spec.routeTable names RouteTable %q, which does not exist in this namespace; create it, or name another or none", name)))
+	case table.Spec.VPC != subnet.Spec.VPC:
+		return refuse(conditions.Failed(reasonTableOtherVPC, fmt.Sprintf(
+			"spec.routeTable names RouteTable %q, which is of Vpc %q; name one of Vpc %q, or none", name, table.Spec.VPC, subnet.Spec.VPC)))
+	}
+	return nil
+}
+
+// subnetsThatName names the Subnets in which a table's routes count.
+func subnetsThatName(table *vpcv1.RouteTable, subnets []vpcv1.Subnet) []string {
+	var names []string
+	for i := range subnets {
+		if subnets[i].Spec.RouteTable == table.Name && subnets[i].Spec.VPC == table.Spec.VPC && accepted(&subnets[i]) {
+			names = append(names, subnets[i].Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 // within tells whether cidr is a part of whole.
 func within(cidr, whole netip.Prefix) bool {
 	return whole.Bits() <= cidr.Bits() && whole.Contains(cidr.Addr())
@@ -132,6 +188,18 @@ func subnetsIn(vpc *vpcv1.Vpc, subnets []vpcv1.Subnet) []string {
 	for i := range subnets {
 		if subnets[i].Spec.VPC == vpc.Name && accepted(&subnets[i]) {
 			names = append(names, subnets[i].Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// tablesIn names the RouteTables that keep a Vpc from going.
+func tablesIn(vpc *vpcv1.Vpc, tables []vpcv1.RouteTable) []string {
+	var names []string
+	for i := range tables {
+		if tables[i].Spec.VPC == vpc.Name && slices.Contains(tables[i].Finalizers, vpcv1.Finalizer) {
+			names = append(names, tables[i].Name)
 		}
 	}
 	slices.Sort(names)

@@ -216,6 +216,8 @@ func conditionsOf(o client.Object) []metav1.Condition {
 		return o.Status.Conditions
 	case *vpcv1.Subnet:
 		return o.Status.Conditions
+	case *vpcv1.RouteTable:
+		return o.Status.Conditions
 	case *vpcv1.SecurityGroup:
 		return o.Status.Conditions
 	}

@@ -30,10 +30,14 @@ type Config struct {
 	Workers int
 }
 
-// subnetByVPC indexes Subnets by the Vpc they name.
-const subnetByVPC = "spec.vpc"
+// Indexes of the cache.
+const (
+	subnetByVPC   = "spec.vpc"
+	subnetByTable = "spec.routeTable"
+	tableByVPC    = "spec.vpc"
+)
 
-// SetupWithManager adds the reconcilers of Vpc, Subnet and SecurityGroup to the manager, whose scheme must know vpc.mnicloud.jp/v1alpha1.
+// SetupWithManager adds the reconcilers of Vpc, Subnet, RouteTable and SecurityGroup to the manager, whose scheme must know vpc.mnicloud.jp/v1alpha1.
 func SetupWithManager(ctx context.Context, mgr ctrl.Manager, config Config) error {
 	return setup(ctx, mgr, config, mgr.GetClient())
 }
@@ -47,20 +51,36 @@ func setup(ctx context.Context, mgr ctrl.Manager, config Config, c client.Client
 	if workers <= 0 {
 		workers = 4
 	}
-	err := mgr.GetFieldIndexer().IndexField(ctx, &vpcv1.Subnet{}, subnetByVPC, func(o client.Object) []string {
-		if subnet, ok := o.(*vpcv1.Subnet); ok {
-			return []string{subnet.Spec.VPC}
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("index Subnets by their Vpc: %w", err)
+	if err := addIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
+		return err
 	}
 	acceptance := &sync.Mutex{}
 	vpcs := &vpcReconciler{client: c, live: mgr.GetAPIReader(), backend: config.Backend, reserved: config.ReservedCIDRs, acceptance: acceptance}
 	subnets := &subnetReconciler{client: c, live: mgr.GetAPIReader(), backend: config.Backend, acceptance: acceptance}
+	tables := &routeTableReconciler{client: c, live: mgr.GetAPIReader(), backend: config.Backend, acceptance: acceptance}
 	groups := &securityGroupReconciler{client: c, live: mgr.GetAPIReader(), backend: config.Backend}
-	return errors.Join(vpcs.setup(mgr, workers), subnets.setup(mgr, workers), groups.setup(mgr, workers))
+	return errors.Join(vpcs.setup(mgr, workers), subnets.setup(mgr, workers), tables.setup(mgr, workers), groups.setup(mgr, workers))
+}
+
+func addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
+	ofSubnet := func(field func(*vpcv1.Subnet) string) client.IndexerFunc {
+		return func(o client.Object) []string {
+			if subnet, ok := o.(*vpcv1.Subnet); ok {
+				return []string{field(subnet)}
+			}
+			return nil
+		}
+	}
+	return errors.Join(
+		indexer.IndexField(ctx, &vpcv1.Subnet{}, subnetByVPC, ofSubnet(func(s *vpcv1.Subnet) string { return s.Spec.VPC })),
+		indexer.IndexField(ctx, &vpcv1.Subnet{}, subnetByTable, ofSubnet(func(s *vpcv1.Subnet) string { return s.Spec.RouteTable })),
+		indexer.IndexField(ctx, &vpcv1.RouteTable{}, tableByVPC, func(o client.Object) []string {
+			if table, ok := o.(*vpcv1.RouteTable); ok {
+				return []string{table.Spec.VPC}
+			}
+			return nil
+		}),
+	)
 }
 
 func options(workers int) controller.Options {
@@ -73,12 +93,18 @@ var onDelete = predicate.Funcs{
 	UpdateFunc: func(event.UpdateEvent) bool { return false },
 }
 
-func requestVPCOfSubnet(_ context.Context, o client.Object) []reconcile.Request {
-	subnet, ok := o.(*vpcv1.Subnet)
-	if !ok {
+// requestVPCOf asks for the Vpc that a Subnet or a RouteTable names.
+func requestVPCOf(_ context.Context, o client.Object) []reconcile.Request {
+	name := types.NamespacedName{Namespace: o.GetNamespace()}
+	switch o := o.(type) {
+	case *vpcv1.Subnet:
+		name.Name = o.Spec.VPC
+	case *vpcv1.RouteTable:
+		name.Name = o.Spec.VPC
+	default:
 		return nil
 	}
-	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: subnet.Namespace, Name: subnet.Spec.VPC}}}
+	return []reconcile.Request{{NamespacedName: name}}
 }
 
 func (r *subnetReconciler) requestSubnetsOfVPC(ctx context.Context, vpc client.Object) []reconcile.Request {
@@ -94,9 +120,13 @@ func (r *subnetReconciler) requestSiblings(ctx context.Context, o client.Object)
 }
 
 func (r *subnetReconciler) requestSubnets(ctx context.Context, namespace, vpc string) []reconcile.Request {
+	return r.requestSubnetsBy(ctx, namespace, subnetByVPC, vpc)
+}
+
+func (r *subnetReconciler) requestSubnetsBy(ctx context.Context, namespace, index, value string) []reconcile.Request {
 	var list vpcv1.SubnetList
-	if err := r.client.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{subnetByVPC: vpc}); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "list the Subnets of a Vpc", "vpc", vpc)
+	if err := r.client.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{index: value}); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "list Subnets", index, value)
 		return nil
 	}
 	requests := make([]reconcile.Request, 0, len(list.Items))
@@ -106,15 +136,15 @@ func (r *subnetReconciler) requestSubnets(ctx context.Context, namespace, vpc st
 	return requests
 }
 
-// readVPC reads the Vpc that the Subnet names, from a cache or from the API server; nil when it does not exist.
-func readVPC(ctx context.Context, from client.Reader, subnet *vpcv1.Subnet) (*vpcv1.Vpc, error) {
+// readVPC reads a Vpc from a cache or from the API server; nil when it does not exist.
+func readVPC(ctx context.Context, from client.Reader, namespace, name string) (*vpcv1.Vpc, error) {
 	vpc := &vpcv1.Vpc{}
-	err := from.Get(ctx, client.ObjectKey{Namespace: subnet.Namespace, Name: subnet.Spec.VPC}, vpc)
+	err := from.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, vpc)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read Vpc %s/%s: %w", subnet.Namespace, subnet.Spec.VPC, err)
+		return nil, fmt.Errorf("read Vpc %s/%s: %w", namespace, name, err)
 	}
 	return vpc, nil
 }

@@ -31,6 +31,7 @@ func (r *subnetReconciler) setup(mgr ctrl.Manager, workers int) error {
 	b := ctrl.NewControllerManagedBy(mgr).Named("vpc-subnet").
 		For(&vpcv1.Subnet{}).
 		Watches(&vpcv1.Vpc{}, handler.EnqueueRequestsFromMapFunc(r.requestSubnetsOfVPC)).
+		Watches(&vpcv1.RouteTable{}, handler.EnqueueRequestsFromMapFunc(r.requestSubnetsOfTable)).
 		// A range that becomes free may be what another Subnet waits for.
 		Watches(&vpcv1.Subnet{}, handler.EnqueueRequestsFromMapFunc(r.requestSiblings), builder.WithPredicates(onDelete)).
 		WithOptions(options(workers))
@@ -57,7 +58,7 @@ func (r *subnetReconciler) Reconcile(ctx context.Context, req reconcile.Request)
 }
 
 func (r *subnetReconciler) ensure(ctx context.Context, subnet *vpcv1.Subnet) error {
-	vpc, err := readVPC(ctx, r.client, subnet)
+	vpc, err := readVPC(ctx, r.client, subnet.Namespace, subnet.Spec.VPC)
 	if err != nil {
 		return err
 	}
@@ -73,9 +74,16 @@ func (r *subnetReconciler) ensure(ctx context.Context, subnet *vpcv1.Subnet) err
 			return r.tell(ctx, subnet, *no, backend.Subnet{})
 		}
 	}
-	made, result, err := r.backend.EnsureSubnet(ctx, vpc, subnet)
+	table, no, err := r.tableOf(ctx, subnet)
 	if err != nil {
 		return err
+	}
+	made, result, err := r.backend.EnsureSubnet(ctx, vpc, subnet, table)
+	if err != nil {
+		return err
+	}
+	if no != nil && result.IsReady() {
+		result = *no
 	}
 	return r.tell(ctx, subnet, result, made)
 }
@@ -85,7 +93,7 @@ func (r *subnetReconciler) ensure(ctx context.Context, subnet *vpcv1.Subnet) err
 func (r *subnetReconciler) accept(ctx context.Context, subnet *vpcv1.Subnet) (refusal, error) {
 	r.acceptance.Lock()
 	defer r.acceptance.Unlock()
-	vpc, err := readVPC(ctx, r.live, subnet)
+	vpc, err := readVPC(ctx, r.live, subnet.Namespace, subnet.Spec.VPC)
 	if err != nil {
 		return nil, err
 	}

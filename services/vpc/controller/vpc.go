@@ -21,20 +21,21 @@ import (
 	"github.com/mnicloud/mnicloud/services/vpc/backend"
 )
 
-// vpcReconciler makes tenants' Vpcs, and keeps them while they have Subnets.
+// vpcReconciler makes tenants' Vpcs, and keeps them while they have Subnets or RouteTables.
 type vpcReconciler struct {
 	client   client.Client
 	live     client.Reader
 	backend  backend.Backend
 	reserved []netip.Prefix
-	// acceptance is held while a Subnet is accepted into a Vpc, and while a Vpc makes sure that it has none.
+	// acceptance is held while a Subnet or a RouteTable is accepted into a Vpc, and while a Vpc makes sure that it has none.
 	acceptance *sync.Mutex
 }
 
 func (r *vpcReconciler) setup(mgr ctrl.Manager, workers int) error {
 	b := ctrl.NewControllerManagedBy(mgr).Named("vpc").
 		For(&vpcv1.Vpc{}).
-		Watches(&vpcv1.Subnet{}, handler.EnqueueRequestsFromMapFunc(requestVPCOfSubnet), builder.WithPredicates(onDelete)).
+		Watches(&vpcv1.Subnet{}, handler.EnqueueRequestsFromMapFunc(requestVPCOf), builder.WithPredicates(onDelete)).
+		Watches(&vpcv1.RouteTable{}, handler.EnqueueRequestsFromMapFunc(requestVPCOf), builder.WithPredicates(onDelete)).
 		WithOptions(options(workers))
 	r.backend.WatchVPCs(b)
 	return b.Complete(r)
@@ -72,7 +73,7 @@ func (r *vpcReconciler) ensure(ctx context.Context, vpc *vpcv1.Vpc) error {
 	return r.tell(ctx, vpc, result)
 }
 
-// delete lets the Vpc go once it has no Subnets and what was made for it is gone.
+// delete lets the Vpc go once it has no Subnets, no RouteTables, and what was made for it is gone.
 func (r *vpcReconciler) delete(ctx context.Context, vpc *vpcv1.Vpc) error {
 	if !slices.Contains(vpc.Finalizers, vpcv1.Finalizer) {
 		if len(vpc.Finalizers) == 0 {
@@ -80,12 +81,12 @@ func (r *vpcReconciler) delete(ctx context.Context, vpc *vpcv1.Vpc) error {
 		}
 		return r.tell(ctx, vpc, conditions.Held(vpc.Finalizers))
 	}
-	names, err := r.subnets(ctx, vpc)
+	no, err := r.inUse(ctx, vpc)
 	if err != nil {
 		return err
 	}
-	if len(names) > 0 {
-		return r.tell(ctx, vpc, conditions.Waiting(reasonHasSubnets, "the Vpc goes when its Subnets are deleted: "+some(names)))
+	if no != nil {
+		return r.tell(ctx, vpc, *no)
 	}
 	gone, err := r.backend.DeleteVPC(ctx, vpc.UID)
 	if err != nil {
@@ -97,15 +98,25 @@ func (r *vpcReconciler) delete(ctx context.Context, vpc *vpcv1.Vpc) error {
 	return finalizer.Remove(ctx, r.client, vpc, vpcv1.Finalizer)
 }
 
-// subnets names the Vpc's Subnets, as the API server knows them now.
-func (r *vpcReconciler) subnets(ctx context.Context, vpc *vpcv1.Vpc) ([]string, error) {
+// inUse tells what keeps the Vpc from going, as the API server knows it now; nil when nothing does.
+func (r *vpcReconciler) inUse(ctx context.Context, vpc *vpcv1.Vpc) (refusal, error) {
 	r.acceptance.Lock()
 	defer r.acceptance.Unlock()
-	var list vpcv1.SubnetList
-	if err := r.live.List(ctx, &list, client.InNamespace(vpc.Namespace)); err != nil {
+	var subnets vpcv1.SubnetList
+	if err := r.live.List(ctx, &subnets, client.InNamespace(vpc.Namespace)); err != nil {
 		return nil, fmt.Errorf("list the Subnets of Vpc %s: %w", client.ObjectKeyFromObject(vpc), err)
 	}
-	return subnetsIn(vpc, list.Items), nil
+	if names := subnetsIn(vpc, subnets.Items); len(names) > 0 {
+		return refuse(conditions.Waiting(reasonHasSubnets, "the Vpc goes when its Subnets are deleted: "+some(names))), nil
+	}
+	var tables vpcv1.RouteTableList
+	if err := r.live.List(ctx, &tables, client.InNamespace(vpc.Namespace)); err != nil {
+		return nil, fmt.Errorf("list the RouteTables of Vpc %s: %w", client.ObjectKeyFromObject(vpc), err)
+	}
+	if names := tablesIn(vpc, tables.Items); len(names) > 0 {
+		return refuse(conditions.Waiting(reasonHasTables, "the Vpc goes when its RouteTables are deleted: "+some(names))), nil
+	}
+	return nil, nil
 }
 
 // collect deletes what was made under the name for Vpcs that are no more: whose finalizer somebody else took away.

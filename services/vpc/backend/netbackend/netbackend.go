@@ -1,5 +1,6 @@
 // Package netbackend makes tenants' VPCs on the cloud's own network: a Vpc becomes a net.mnicloud.jp VPC, a Subnet a
-// net.mnicloud.jp Subnet, a SecurityGroup a net.mnicloud.jp SecurityGroup, each named by the tenant's object's UID and labelled with its namespace and name.
+// net.mnicloud.jp Subnet, a RouteTable a net.mnicloud.jp RouteTable, a SecurityGroup a net.mnicloud.jp SecurityGroup, each named by the
+// tenant's object's UID and labelled with its namespace and name.
 package netbackend
 
 import (
@@ -61,7 +62,7 @@ func (b *Backend) EnsureVPC(ctx context.Context, vpc *vpcv1.Vpc) (conditions.Res
 }
 
 // EnsureSubnet implements backend.Backend.
-func (b *Backend) EnsureSubnet(ctx context.Context, vpc *vpcv1.Vpc, subnet *vpcv1.Subnet) (backend.Subnet, conditions.Result, error) {
+func (b *Backend) EnsureSubnet(ctx context.Context, vpc *vpcv1.Vpc, subnet *vpcv1.Subnet, table types.UID) (backend.Subnet, conditions.Result, error) {
 	live := &netv1.Subnet{}
 	if err := b.client.Get(ctx, client.ObjectKey{Name: string(subnet.UID)}, live); client.IgnoreNotFound(err) != nil {
 		return backend.Subnet{}, conditions.Result{}, fmt.Errorf("read the network's Subnet: %w", err)
@@ -69,7 +70,8 @@ func (b *Backend) EnsureSubnet(ctx context.Context, vpc *vpcv1.Vpc, subnet *vpcv
 	if !live.DeletionTimestamp.IsZero() {
 		return backend.Subnet{}, remaking("Subnet", subnet.Name), nil
 	}
-	desired := &netv1.Subnet{ObjectMeta: metadata(subnet), Spec: netv1.SubnetSpec{VPC: string(vpc.UID), CIDR: subnet.Spec.CIDR}}
+	spec := netv1.SubnetSpec{VPC: string(vpc.UID), CIDR: subnet.Spec.CIDR, RouteTable: string(table)}
+	desired := &netv1.Subnet{ObjectMeta: metadata(subnet), Spec: spec}
 	if err := apply.Object(ctx, b.client, FieldOwner, live, desired); err != nil {
 		result, err := refused(err)
 		return backend.Subnet{}, result, err

@@ -14,7 +14,7 @@ import (
 
 // resultOf tells a tenant how the network's object is. names replaces the network's names by the tenant's.
 func resultOf(what string, live metav1.Object, conds []metav1.Condition, names *strings.Replacer) conditions.Result {
-	ready := meta.FindStatusCondition(conds, status.ConditionReady)
+	ready := readyOf(conds)
 	switch {
 	case live.GetResourceVersion() == "" || ready == nil || ready.ObservedGeneration != live.GetGeneration():
 		return conditions.Progressing("Provisioning", "the network is making "+what)
@@ -24,6 +24,10 @@ func resultOf(what string, live metav1.Object, conds []metav1.Condition, names *
 		return conditions.Failed(ready.Reason, names.Replace(ready.Message))
 	}
 	return conditions.Progressing("Provisioning", fmt.Sprintf("the network is making %s: %s", what, names.Replace(ready.Message)))
+}
+
+func readyOf(conds []metav1.Condition) *metav1.Condition {
+	return meta.FindStatusCondition(conds, status.ConditionReady)
 }
 
 // refused tells a tenant that the network does not take the object as it is; other errors remain errors, to be tried again.

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+	vpcv1 "github.com/mnicloud/mnicloud/services/vpc/api/v1alpha1"
 )
 
 // Indexes of the cache. They carry this package's own domain so that they meet no other controller's in one process.
@@ -23,6 +24,10 @@ const (
 	byOwner           = "vpc.mnicloud.jp/owner"
 	interfaceBySubnet = "vpc.mnicloud.jp/interface-subnet"
 	interfaceByGroup  = "vpc.mnicloud.jp/interface-security-group"
+	// With the namespace in front.
+	interfaceByContainer = "vpc.mnicloud.jp/interface-container"
+	interfaceByAddress   = "vpc.mnicloud.jp/interface-address"
+	tableByContainer     = "vpc.mnicloud.jp/route-container"
 )
 
 // AddIndexes registers what the backend looks things up by.
@@ -41,6 +46,28 @@ func AddIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 		{&netv1.VPC{}, byOwner, owner},
 		{&netv1.Subnet{}, byOwner, owner},
 		{&netv1.SecurityGroup{}, byOwner, owner},
+		{&netv1.RouteTable{}, byOwner, owner},
+		{&netv1.NetworkInterface{}, interfaceByContainer, func(o client.Object) []string {
+			nic, ok := o.(*netv1.NetworkInterface)
+			if !ok {
+				return nil
+			}
+			return containerOf(nic)
+		}},
+		{&netv1.NetworkInterface{}, interfaceByAddress, func(o client.Object) []string {
+			nic, ok := o.(*netv1.NetworkInterface)
+			if !ok {
+				return nil
+			}
+			return []string{nic.Spec.Namespace + "/" + nic.Status.Address}
+		}},
+		{&vpcv1.RouteTable{}, tableByContainer, func(o client.Object) []string {
+			table, ok := o.(*vpcv1.RouteTable)
+			if !ok {
+				return nil
+			}
+			return containersOf(table)
+		}},
 		{&netv1.NetworkInterface{}, interfaceByGroup, func(o client.Object) []string {
 			nic, ok := o.(*netv1.NetworkInterface)
 			if !ok {
