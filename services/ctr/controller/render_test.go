@@ -104,11 +104,11 @@ func TestTheHashChangesExactlyWithWhatThePodIsMadeFrom(t *testing.T) {
 	require.Equal(t, same, hash(func(c *ctrv1.Container) { c.Spec.SourceDestCheck = ptr.To(true) }, "10.0.1.2"), "the default, as specs of before do not have it")
 	for name, other := range map[string]string{
 		"forwards": hash(func(c *ctrv1.Container) { c.Spec.SourceDestCheck = ptr.To(false) }, "10.0.1.2"),
-		"image":   hash(func(c *ctrv1.Container) { c.Spec.Image = "x" }, "10.0.1.2"),
-		"env":     hash(func(c *ctrv1.Container) { c.Spec.Env[0].Value = "x" }, "10.0.1.2"),
-		"node":    hash(func(c *ctrv1.Container) { c.Spec.Node = "" }, "10.0.1.2"),
-		"probe":   hash(func(c *ctrv1.Container) { c.Spec.Probes.Liveness = nil }, "10.0.1.2"),
-		"address": hash(func(*ctrv1.Container) {}, "10.0.1.3"),
+		"image":    hash(func(c *ctrv1.Container) { c.Spec.Image = "x" }, "10.0.1.2"),
+		"env":      hash(func(c *ctrv1.Container) { c.Spec.Env[0].Value = "x" }, "10.0.1.2"),
+		"node":     hash(func(c *ctrv1.Container) { c.Spec.Node = "" }, "10.0.1.2"),
+		"probe":    hash(func(c *ctrv1.Container) { c.Spec.Probes.Liveness = nil }, "10.0.1.2"),
+		"address":  hash(func(*ctrv1.Container) {}, "10.0.1.3"),
 	} {
 		require.NotEqual(t, same, other, name)
 	}
