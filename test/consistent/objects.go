@@ -137,7 +137,8 @@ func Gone(ctx context.Context, from client.Reader, namespaces ...string) ([]stri
 	var nics netv1.NetworkInterfaceList
 	var leases netv1.IPLeaseList
 	var vpcs netv1.VPCList
-	for _, list := range []client.ObjectList{&nics, &leases, &vpcs} {
+	var tables netv1.RouteTableList
+	for _, list := range []client.ObjectList{&nics, &leases, &vpcs, &tables} {
 		if err := from.List(ctx, list); err != nil {
 			return nil, err
 		}
@@ -160,6 +161,14 @@ func Gone(ctx context.Context, from client.Reader, namespaces ...string) ([]stri
 		}
 		if !alive[lease.Spec.InterfaceUID] {
 			left = append(left, fmt.Sprintf("IPLease %s of NetworkInterface %s", lease.Name, lease.Spec.Interface))
+		}
+	}
+	isVPC := func(name string) bool {
+		return slices.ContainsFunc(vpcs.Items, func(v netv1.VPC) bool { return v.Name == name })
+	}
+	for i := range tables.Items {
+		if table := &tables.Items[i]; !isVPC(table.Spec.VPC) {
+			left = append(left, fmt.Sprintf("RouteTable %s of VPC %s", table.Name, table.Spec.VPC))
 		}
 	}
 	for i := range vpcs.Items {

@@ -87,6 +87,9 @@ func TestDeletingEverythingInAnyOrderLeavesNothing(t *testing.T) {
 				whoami(namespace, "c3", "b", nodes[0]), whoami(namespace, "c4", "b", nodes[1]),
 			}
 			pod := serverPod(namespace, "ordinary", nodes[1])
+			containers[0].Spec.SourceDestCheck = new(bool)
+			create(t, tableVia(namespace, "routes", "172.16.0.0/12", "c1"))
+			useTable(t, namespace, "b", "routes")
 			for _, c := range containers {
 				create(t, c)
 			}
@@ -95,7 +98,7 @@ func TestDeletingEverythingInAnyOrderLeavesNothing(t *testing.T) {
 			running(t, pod)
 
 			objects := []client.Object{
-				pod, &vpcv1.Vpc{ObjectMeta: objectMeta(namespace, "main")},
+				pod, &vpcv1.Vpc{ObjectMeta: objectMeta(namespace, "main")}, &vpcv1.RouteTable{ObjectMeta: objectMeta(namespace, "routes")},
 				&vpcv1.Subnet{ObjectMeta: objectMeta(namespace, "a")}, &vpcv1.Subnet{ObjectMeta: objectMeta(namespace, "b")},
 				&corev1.Pod{ObjectMeta: objectMeta(namespace, "c1")}, &corev1.Pod{ObjectMeta: objectMeta(namespace, "c4")},
 				&corev1.Namespace{ObjectMeta: objectMeta("", namespace)},
