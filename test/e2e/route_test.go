@@ -57,8 +57,8 @@ func tableSays(t *testing.T, table *vpcv1.RouteTable, phase status.Phase, says s
 	})
 }
 
-// forwarded is how many packets a Container's kernel has sent on.
-func forwarded(t *testing.T, c *ctrv1.Container) int {
+// sentOn is how many packets a Container's kernel has sent on.
+func sentOn(t *testing.T, c *ctrv1.Container) int {
 	t.Helper()
 	out, err := in(t.Context(), c, "cat", "/proc/net/snmp")
 	if err != nil {
@@ -130,7 +130,7 @@ func TestARouteTableLeadsThroughAFirewallOnEitherNode(t *testing.T) {
 		tableSays(t, back, status.Ready, "")
 		answer("the servers answer through the firewall on " + node)
 		// Each way of each connection is at least three packets.
-		if count := forwarded(t, fw); count < 12 {
+		if count := sentOn(t, fw); count < 12 {
 			t.Errorf("the firewall on %s sent on %d packets", node, count)
 		}
 		goes(t, fw)
