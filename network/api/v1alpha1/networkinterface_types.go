@@ -47,7 +47,7 @@ type NetworkInterfaceSpec struct {
 	Platform bool `json:"platform,omitempty"`
 	// SourceDestCheck drops what the interface sends from, or is sent to, an address that is not its own. Default true. Where it is
 	// false, for a router, firewall or NAT machine that RouteTables lead to, other addresses pass but those that the cloud keeps for itself,
-	// and the Pod's network namespace forwards (net.ipv4.ip_forward).
+	// and the network namespace of a Pod that is attached from then on forwards (net.ipv4.ip_forward).
 	// +optional
 	// +kubebuilder:default=true
 	SourceDestCheck *bool `json:"sourceDestCheck,omitempty"`

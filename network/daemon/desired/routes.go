@@ -22,19 +22,23 @@ func (s *State) addRoutes(in Input, local []Attachment) {
 	if len(tables) > 0 {
 		interfaces = routing.Index(in.Interfaces)
 	}
+	subnets := map[uint32][]uint32{} // of VPCs
+	for vni, subnet := range s.Subnets {
+		subnets[subnet.VPCID] = append(subnets[subnet.VPCID], vni)
+	}
 	for vni, vpc := range vpcs {
 		if vni == netv1.DefaultVNI {
 			continue
 		}
-		for other, subnet := range s.Subnets {
-			if subnet.VPCID == vpc && other != vni {
-				s.Routes[datapath.RouteKey{VNI: vni, Prefix: subnet.Prefix}] = datapath.Route{VNI: other}
+		for _, other := range subnets[vpc] {
+			if other != vni {
+				s.Routes[datapath.RouteKey{VNI: vni, Prefix: s.Subnets[other].Prefix}] = datapath.Route{VNI: other}
 			}
 		}
 		table := tables[vni]
 		if table != nil {
 			routes, _ := routing.Resolve(&table.Spec, vpc, interfaces, in.Reserved)
-			s.addTable(vni, vpc, routes)
+			s.addTable(vni, subnets[vpc], routes)
 		}
 		if table != nil || forwards[vni] {
 			for _, own := range in.Reserved {
@@ -45,10 +49,10 @@ func (s *State) addRoutes(in Input, local []Attachment) {
 }
 
 // addTable adds the routes of a Subnet's table; of a destination that another Subnet has, too, they win. To the Subnet's own addresses
-// nothing is routed.
-func (s *State) addTable(vni, vpc uint32, routes []routing.Route) {
+// nothing is routed. Subnets are the VPC's.
+func (s *State) addTable(vni uint32, subnets []uint32, routes []routing.Route) {
 	for _, r := range routes {
-		in := s.subnetOf(vpc, r.Destination)
+		in := s.subnetOf(subnets, r.Destination)
 		if in == vni {
 			continue
 		}
@@ -61,10 +65,10 @@ func (s *State) addTable(vni, vpc uint32, routes []routing.Route) {
 	}
 }
 
-// subnetOf is the Subnet of a VPC that has all of a range; 0 when there is none.
-func (s *State) subnetOf(vpc uint32, destination netip.Prefix) uint32 {
-	for vni, subnet := range s.Subnets {
-		if subnet.VPCID == vpc && subnet.Prefix.Bits() <= destination.Bits() && subnet.Prefix.Contains(destination.Addr()) {
+// subnetOf is which of the Subnets has all of a range; 0 when there is none.
+func (s *State) subnetOf(subnets []uint32, destination netip.Prefix) uint32 {
+	for _, vni := range subnets {
+		if p := s.Subnets[vni].Prefix; p.Bits() <= destination.Bits() && p.Contains(destination.Addr()) {
 			return vni
 		}
 	}

@@ -155,7 +155,7 @@ func TestNoContainerShowsAnAddressThatAnotherMayHave(t *testing.T) {
 		if !ok || nic.Spec.Namespace != w.namespace {
 			return
 		}
-		c := &ctrv1.Container{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: nic.Labels[labelContainer]}}
+		c := &ctrv1.Container{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: nic.Labels[ctrv1.LabelContainer]}}
 		if assert.NoError(t, w.Get(w.ctx, client.ObjectKeyFromObject(c), c)) {
 			assert.Empty(t, c.Status.Address, "%s, whose interface is asked to go", c.Name)
 		}
