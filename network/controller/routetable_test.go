@@ -113,7 +113,7 @@ func TestRoutesThatMakeNoSenseAreRefused(t *testing.T) {
 		"must be canonical":                               {Destination: "10.9.0.5/16", Blackhole: yes},
 		"IPv6 is not supported":                           {Destination: "fd00::/8", Blackhole: yes},
 		"address must be an IPv4":                         {Destination: "10.9.0.0/16", Address: ptr("fd00::1")},
-		"address must be an IPv4 addres":                  {Destination: "10.9.0.0/16", Address: ptr("10.0.1.300")},
+		"IPv4 address such as 10.0.1.7":                   {Destination: "10.9.0.0/16", Address: ptr("10.0.1.300")},
 		"by address itself":                               {Destination: "10.0.1.7/32", Address: address},
 	} {
 		require.ErrorContains(t, w.Create(w.ctx, newTable("t", "a", route)), message)
