@@ -215,5 +215,6 @@ func (w *tenant) untilNothingOf(objects ...client.Object) {
 		w.untilGone(named(&netv1.VPC{}, string(obj.GetUID())))
 		w.untilGone(named(&netv1.Subnet{}, string(obj.GetUID())))
 		w.untilGone(named(&netv1.SecurityGroup{}, string(obj.GetUID())))
+		w.untilGone(named(&netv1.RouteTable{}, string(obj.GetUID())))
 	}
 }

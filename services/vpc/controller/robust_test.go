@@ -2,13 +2,16 @@ package controller
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+	vpcv1 "github.com/mnicloud/mnicloud/services/vpc/api/v1alpha1"
 	"github.com/mnicloud/mnicloud/test/writes"
 )
 
@@ -16,7 +19,13 @@ func TestTheSteadyStateCostsNoWrites(t *testing.T) {
 	w := newTenant(t)
 	startNetwork(t)
 	stop := runControllers(t, nil)
-	w.untilReady(w.vpc("main", "10.0.0.0/16"), w.subnet("web", "main", "10.0.1.0/24"))
+	web := w.subnet("web", "main", "10.0.1.0/24")
+	w.untilReady(w.vpc("main", "10.0.0.0/16"), web)
+	w.containerIn(web, "firewall", false)
+	w.untilReady(w.table("inspected", "main", toContainer("0.0.0.0/0", "firewall"), vpcv1.Route{Destination: "10.9.0.0/16", Blackhole: ptr.To(true)}))
+	w.untilReason(w.table("drops", "main", toContainer("0.0.0.0/0", "gone")), netv1.ReasonRouteTarget)
+	w.names(web, "inspected")
+	w.untilReady(web)
 	w.untilReady(w.group("web", fromGroup("web")), w.group("db", fromGroup("web")))
 	w.untilReason(w.group("waits", fromGroup("lost")), "SecurityGroupNotFound")
 	w.untilReason(w.subnet("overlaps", "main", "10.0.1.0/24"), "CIDROverlap")
@@ -54,14 +63,17 @@ func TestControllersThatDieAtAnyWriteLeaveNothingBehind(t *testing.T) {
 			defer func() { stop() }()
 
 			vpc, web, group := w.vpc("main", "10.0.0.0/16"), w.subnet("web", "main", "10.0.1.0/24"), w.group("web", fromGroup("web"))
+			table := w.table("inspected", "main", vpcv1.Route{Destination: "10.9.0.0/16", Blackhole: ptr.To(true)})
+			w.names(web, "inspected")
+			all := []client.Object{group, table, vpc, web}
 			w.eventually("ready", revive, func() bool {
-				return w.read(vpc) && w.read(web) && w.read(group) && isReady(vpc) && isReady(web) && isReady(group)
+				return !slices.ContainsFunc(all, func(o client.Object) bool { return !w.read(o) || !isReady(o) })
 			})
-			require.NoError(t, w.Delete(w.ctx, group))
-			require.NoError(t, w.Delete(w.ctx, vpc))
-			require.NoError(t, w.Delete(w.ctx, web))
-			w.eventually("gone", revive, func() bool { return !w.read(vpc) && !w.read(web) && !w.read(group) })
-			w.untilNothingOf(vpc, web, group)
+			for _, o := range all {
+				require.NoError(t, w.Delete(w.ctx, o))
+			}
+			w.eventually("gone", revive, func() bool { return !slices.ContainsFunc(all, w.read) })
+			w.untilNothingOf(all...)
 		})
 		if !ok || !reached {
 			break
