@@ -3,7 +3,8 @@
 // Pods, and IPLeases (made by network/ipam). It touches no node and no kernel: the daemon does.
 //
 // The reconcilers, each in a file of its name: bootstrap (the default VPC and Subnet), vpc, subnet, pod (which interface a
-// Pod has), networkinterface (addresses; attachment's end; release), lease (orphans), service (keeps kube-proxy off tenants' Services).
+// Pod has), networkinterface (addresses; attachment's end; release), securitygroup and routetable (what they name is there), lease (orphans),
+// service (keeps kube-proxy off tenants' Services).
 //
 // +kubebuilder:rbac:groups=net.mnicloud.jp,resources=vpcs;subnets;networkinterfaces;ipleases,verbs=get;list;watch;create;update;patch;delete
 // +kubebuilder:rbac:groups=net.mnicloud.jp,resources=securitygroups;routetables,verbs=get;list;watch
