@@ -3,6 +3,7 @@ package datapath
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"github.com/cilium/ebpf"
@@ -30,7 +31,7 @@ func openPinned(spec *ebpf.CollectionSpec, pinPath string) (map[string]*ebpf.Map
 	if err != nil {
 		return nil, err
 	}
-	err = fmt.Errorf("open maps: none are pinned under %s", pinPath)
+	err = fmt.Errorf("open maps: none are pinned under %s: %w", pinPath, os.ErrNotExist)
 	for _, dir := range dirs {
 		var pinned map[string]*ebpf.Map
 		if pinned, err = openLayout(spec, dir); err == nil {
