@@ -13,7 +13,7 @@ import (
 var ErrLocked = errors.New("locked by another process")
 
 // Lock waits for the exclusive lock on a file and returns what releases it. The kernel releases it when the process dies.
-// Who holds it may remove the file: those who wait for it then lock the next file of that name.
+// Who holds it may remove the file as the last thing it does: from then on another may lock the next file of that name.
 func Lock(path string) (unlock func(), err error) { return lock(path, unix.LOCK_EX) }
 
 // TryLock is Lock that fails with ErrLocked instead of waiting.

@@ -42,10 +42,10 @@ func TestALockWhoseFileIsRemovedIsStillHeldByOneAtATime(t *testing.T) {
 				if _, err := TryLock(path); err == nil {
 					t.Error("the lock is taken though it is held")
 				}
-				if err := os.Remove(path); err != nil {
+				<-held
+				if err := os.Remove(path); err != nil { // the last that the holder does: from here on another may hold it
 					t.Error(err)
 				}
-				<-held
 				unlock()
 			}
 		})
