@@ -103,18 +103,33 @@ func programOfLink(path string) (*ebpf.Program, error) {
 
 // readsMapsOf tells whether a program uses the maps that are pinned: two datapaths may be attached in one namespace.
 func readsMapsOf(program *ebpf.Program, pinPath string) bool {
-	m, err := ebpf.LoadPinnedMap(filepath.Join(mapsDir(pinPath), bpfMapEndpoints), nil)
+	ids, err := mapIDs(program)
 	if err != nil {
 		return false
+	}
+	dirs, err := layoutDirs(pinPath)
+	return err == nil && slices.ContainsFunc(dirs, func(dir string) bool {
+		id, err := pinnedID(filepath.Join(dir, bpfMapEndpoints))
+		return err == nil && slices.Contains(ids, id)
+	})
+}
+
+// pinnedID is the kernel's number of a pinned map.
+func pinnedID(path string) (ebpf.MapID, error) {
+	m, err := ebpf.LoadPinnedMap(path, nil)
+	if err != nil {
+		return 0, err
 	}
 	defer m.Close()
 	info, err := m.Info()
 	if err != nil {
-		return false
+		return 0, err
 	}
 	id, known := info.ID()
-	ids, err := mapIDs(program)
-	return err == nil && known && slices.Contains(ids, id)
+	if !known {
+		return 0, errors.New("the kernel does not number maps")
+	}
+	return id, nil
 }
 
 func mapIDs(program *ebpf.Program) ([]ebpf.MapID, error) {

@@ -192,7 +192,7 @@ func TestFillCountsEveryKindOfMap(t *testing.T) {
 	fills, err := n.Fill()
 	require.NoError(t, err)
 	require.Equal(t, Fill{len(endpoints), 262144}, fills[bpfMapEndpoints])
-	require.Equal(t, Fill{2, 65536}, fills[bpfMapRoutes], "an LPM trie")
+	require.Equal(t, Fill{2, 1048576}, fills[bpfMapRoutes], "an LPM trie")
 	require.Equal(t, Fill{2, 1024}, fills[bpfMapConntracks], "an LRU table")
 	require.Equal(t, Fill{1, 65536}, fills[bpfMapDrops], "a table per CPU")
 	require.Equal(t, Fill{1, 1048576}, fills[bpfMapPolicyPeers])
