@@ -35,6 +35,9 @@ type recipe struct {
 	Packages []string
 	// Applets makes busybox' links.
 	Applets bool
+	// Links are symbolic links, with what they lead to, that packages' maintainer scripts would make (update-alternatives). They
+	// come before busybox'.
+	Links map[string]string `json:",omitempty"`
 	// Roots makes the bundle of certificate authorities from ca-certificates.
 	Roots bool
 	// Directories are empty ones that everybody may write to.
@@ -82,7 +85,7 @@ var recipes = []recipe{
 	{
 		Repository: "e2e/agnhost", Tag: "2.63.0", Set: Conformance, Title: "agnhost", Description: "Servers and clients of Kubernetes' tests",
 		Program: "agnhost", Packages: []string{"bash", "bind9-dnsutils", "busybox", "curl", "iproute2", "netcat-openbsd"}, Applets: true,
-		Directories: []string{"uploads"}, User: "0:0", Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"},
+		Links: map[string]string{"usr/bin/nc": "nc.openbsd"}, Directories: []string{"uploads"}, User: "0:0", Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"},
 	},
 	{
 		Repository: "e2e/glibc-dns-testing", Tag: "2.0.0", Set: Conformance, Title: "glibc-dns-testing", Description: "Resolves names through glibc",
@@ -132,6 +135,9 @@ func (r recipe) content(ctx context.Context, program []byte, cache packages, wan
 		if err := cache.unpack(ctx, d, content); err != nil {
 			return nil, err
 		}
+	}
+	for link, target := range r.Links {
+		content.symlink(link, target)
 	}
 	if r.Applets {
 		if err := applets(ctx, content); err != nil {
