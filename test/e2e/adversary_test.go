@@ -23,6 +23,7 @@ import (
 const silence = time.Second
 
 func TestASpoofedSourceDropsAndIsCounted(t *testing.T) {
+	t.Parallel()
 	namespace := tenant(t, "spoof")
 	vpcWithSubnets(t, namespace)
 	liar, near, far := shell(namespace, "liar", "a", nodes[0]), shell(namespace, "near", "a", nodes[0]), shell(namespace, "far", "a", nodes[1])
@@ -62,6 +63,7 @@ func TestASpoofedSourceDropsAndIsCounted(t *testing.T) {
 }
 
 func TestForgedVXLANReachesNobody(t *testing.T) {
+	t.Parallel()
 	attacker, victimSpace := tenant(t, "forger"), tenant(t, "victim")
 	vpcWithSubnets(t, attacker)
 	vpcWithSubnets(t, victimSpace)
@@ -100,6 +102,7 @@ func TestForgedVXLANReachesNobody(t *testing.T) {
 }
 
 func TestAContainerReachesNothingOfThePlatform(t *testing.T) {
+	t.Parallel()
 	namespace := tenant(t, "caged")
 	vpcWithSubnets(t, namespace)
 	ordinary, prisoner := shellPod(namespace, "ordinary", nodes[0]), shell(namespace, "prisoner", "a", nodes[0])

@@ -30,6 +30,7 @@ func containerYAML(name, subnet, image string) string {
 }
 
 func TestBadInputIsRefusedAtAdmissionNamingTheField(t *testing.T) {
+	t.Parallel()
 	namespace := tenant(t, "bad-admission")
 	good := vpcYAML("main", "10.0.0.0/16") + "---\n" + subnetYAML("a", "main", "10.0.1.0/24")
 	if out, err := mniInput(t.Context(), good, "apply", "-n", namespace, "-f", "-"); err != nil {
@@ -67,6 +68,7 @@ func TestBadInputIsRefusedAtAdmissionNamingTheField(t *testing.T) {
 }
 
 func TestBadInputThatOnlyTheCloudCanSeeIsAConditionNamingTheField(t *testing.T) {
+	t.Parallel()
 	namespace := tenant(t, "bad-condition")
 	vpcWithSubnets(t, namespace)
 	vpcWithSubnets(t, tenant(t, "bad-other"))
@@ -113,6 +115,7 @@ func TestBadInputThatOnlyTheCloudCanSeeIsAConditionNamingTheField(t *testing.T) 
 }
 
 func TestReservedRangesAreRefused(t *testing.T) {
+	t.Parallel()
 	namespace := tenant(t, "bad-reserved")
 	for _, cidr := range []string{"198.18.0.0/16", "198.19.7.0/24", "198.16.0.0/12", "169.254.0.0/16", "192.0.2.0/24", "127.0.0.0/8", "224.0.0.0/8"} {
 		out, err := mniInput(t.Context(), vpcYAML("reserved", cidr), "apply", "-n", namespace, "-f", "-")
@@ -132,6 +135,7 @@ func TestReservedRangesAreRefused(t *testing.T) {
 }
 
 func TestAHundredContainersInASlash28(t *testing.T) {
+	t.Parallel()
 	namespace := tenant(t, "crowd")
 	create(t,
 		&vpcv1.Vpc{ObjectMeta: objectMeta(namespace, "main"), Spec: vpcv1.VpcSpec{CIDR: "10.0.0.0/16"}},

@@ -35,6 +35,7 @@ func steps(trace inspect.Trace) string {
 }
 
 func TestNetTellsWhatTheNetworkDoesAndWhy(t *testing.T) {
+	t.Parallel()
 	namespace := tenant(t, "looked")
 	vpcWithSubnets(t, namespace)
 	port := int32(8080)
@@ -163,6 +164,7 @@ func TestNetTellsWhatTheNetworkDoesAndWhy(t *testing.T) {
 }
 
 func TestMetricsOfANodeAreForHostsAndThePlatform(t *testing.T) {
+	t.Parallel()
 	namespace := tenant(t, "curious")
 	vpcWithSubnets(t, namespace)
 	ordinary, prisoner := shellPod(namespace, "ordinary", nodes[0]), shell(namespace, "prisoner", "a", nodes[0])

@@ -88,6 +88,7 @@ func get(ctx context.Context, url string) (string, error) {
 }
 
 func TestOrdinaryPods(t *testing.T) {
+	t.Parallel()
 	namespace := tenant(t, "plain")
 	var servers, shells []*corev1.Pod
 	for i, node := range nodes {
@@ -228,6 +229,7 @@ func forwarded(t *testing.T, pod *corev1.Pod) {
 }
 
 func TestAPodOfAnotherNamespaceIsRefusedByTheTenantsSubnet(t *testing.T) {
+	t.Parallel()
 	namespace := tenant(t, "guarded")
 	vpcWithSubnets(t, namespace)
 	sh := shell(namespace, "guarded-shell", "a", "")

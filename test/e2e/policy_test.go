@@ -208,6 +208,7 @@ func TestASecurityGroupOpensOnePortAndIsChangedUnderRunningConnections(t *testin
 }
 
 func TestNetworkPoliciesOfOrdinaryPods(t *testing.T) {
+	t.Parallel()
 	namespace := tenant(t, "netpol")
 	server, near, far := serverPod(namespace, "server", nodes[0]), shellPod(namespace, "near", nodes[0]), shellPod(namespace, "far", nodes[1])
 	near.Labels, far.Labels = map[string]string{"role": "near"}, map[string]string{"role": "far"}
@@ -250,6 +251,7 @@ func TestNetworkPoliciesOfOrdinaryPods(t *testing.T) {
 }
 
 func TestTheExampleOfSecurityGroups(t *testing.T) {
+	t.Parallel()
 	mustMni(t, "apply", "-f", filepath.Join(apiserver.Root(), "examples", "securitygroup"))
 	t.Cleanup(func() {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}

@@ -45,6 +45,7 @@ func hostShell(namespace, name, node string) *corev1.Pod {
 // https://github.com/kubeovn/kube-ovn/issues/3024 and
 // https://github.com/kubeovn/kube-ovn/issues/7130: probes to two Pods of one address in two VPCs on one node cannot work.
 func TestTheKubeletReachesPodsOfTwoTenantsWithOneAddressOnOneNode(t *testing.T) {
+	t.Parallel()
 	var servers []*corev1.Pod
 	var containers []*ctrv1.Container
 	for _, namespace := range []string{tenant(t, "probed-a"), tenant(t, "probed-b")} {

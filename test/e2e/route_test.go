@@ -89,6 +89,7 @@ func sentOn(t *testing.T, c *ctrv1.Container) int {
 }
 
 func TestARouteTableLeadsThroughAFirewallOnEitherNode(t *testing.T) {
+	t.Parallel()
 	namespace := tenant(t, "routes")
 	vpcWithSubnets(t, namespace)
 	create(t, &vpcv1.Subnet{ObjectMeta: objectMeta(namespace, "c"), Spec: vpcv1.SubnetSpec{VPC: "main", CIDR: "10.0.3.0/24"}})

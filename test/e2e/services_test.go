@@ -23,6 +23,7 @@ func webService(namespace, name string) *corev1.Service {
 }
 
 func TestATenantsServiceBalancesWithinItsVPCAndIsNoWayIn(t *testing.T) {
+	t.Parallel()
 	shells, services := map[string]*ctrv1.Container{}, map[string]*corev1.Service{}
 	var servers []*corev1.Pod
 	var platform []*corev1.Pod
@@ -110,6 +111,7 @@ func TestATenantsServiceBalancesWithinItsVPCAndIsNoWayIn(t *testing.T) {
 }
 
 func TestAHostPortLeadsToItsPodAndNeverIntoAVPC(t *testing.T) {
+	t.Parallel()
 	namespace := tenant(t, "hostport")
 	vpcWithSubnets(t, namespace)
 	withPort := func(pod *corev1.Pod) *corev1.Pod {

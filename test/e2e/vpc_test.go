@@ -61,6 +61,7 @@ func checkIdentity(ctx context.Context, from, server *ctrv1.Container) error {
 }
 
 func TestContainersOfAVPCReachEachOtherAndNobodyElse(t *testing.T) {
+	t.Parallel()
 	tenants := setUpTwoTenants(t, "iso-a", "iso-b")
 
 	t.Run("each answer is from the right one, on the same and on the other node, in the same and in the other Subnet", func(t *testing.T) {
@@ -108,6 +109,7 @@ func TestContainersOfAVPCReachEachOtherAndNobodyElse(t *testing.T) {
 }
 
 func TestAContainerKeepsItsAddressWhenItsPodIsLost(t *testing.T) {
+	t.Parallel()
 	namespace := tenant(t, "keep")
 	vpcWithSubnets(t, namespace)
 	server, sh := whoami(namespace, "keep-web", "a", ""), shell(namespace, "keep-shell", "a", "node-1")
@@ -146,6 +148,7 @@ func podUID(t *testing.T, container *ctrv1.Container) string {
 }
 
 func TestASubnetWaitsForItsVpcAndAContainerForItsSubnet(t *testing.T) {
+	t.Parallel()
 	namespace := tenant(t, "waits")
 	sh := shell(namespace, "early", "a", "")
 	create(t, sh)
