@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/connrotation"
 
+	"github.com/mnicloud/mnicloud/kit/agent"
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 	"github.com/mnicloud/mnicloud/network/daemon/attachment"
 	"github.com/mnicloud/mnicloud/network/daemon/desired"
@@ -77,7 +78,7 @@ func run(ctx context.Context, options Options, log *slog.Logger, load func(datap
 		return fmt.Errorf("--kubeconfig: %w", err)
 	}
 	config.UserAgent = "mni-netd"
-	config.Dial = connrotation.NewDialerWithTracker(dial, d.connections).DialContext
+	config.Dial = connrotation.NewDialerWithTracker(agent.Dial, d.connections).DialContext
 	d.rest = config
 	d.metrics = newMetrics(options.NodeName)
 	if d.objects, err = newObjects(config, d.kick, d.metrics.watchError); err != nil {
@@ -98,7 +99,7 @@ func run(ctx context.Context, options Options, log *slog.Logger, load func(datap
 		group.Go(func() error { return d.watchQueue(ctx) })
 	}
 	if options.MetricsAddress != "" {
-		group.Go(func() error { return serveHTTP(ctx, options.MetricsAddress, d.metrics, d.ready, d.mayScrape, log) })
+		group.Go(func() error { return agent.Serve(ctx, options.MetricsAddress, metricsHandler(d.metrics, d.mayScrape), d.ready, log) })
 	}
 	group.Go(func() error { return d.watchHost(ctx) })
 	group.Go(func() error { return d.watchAPI(ctx) })
@@ -136,7 +137,7 @@ func (d *daemon) openAttachments(ctx context.Context) (*net.UnixListener, error)
 // watchAPI waits for the API server to have told everything; then the maps may be brought to the desired state.
 func (d *daemon) watchAPI(ctx context.Context) error {
 	d.setNotReady("the API server does not serve the network's objects yet")
-	if err := awaitAPI(ctx, d.rest); err != nil {
+	if err := agent.Await(ctx, d.rest, netv1.GroupVersion); err != nil {
 		return err
 	}
 	d.setNotReady("the API server has not told everything yet")

@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/http"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -16,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -185,36 +182,6 @@ func (o *objects) start(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// awaitAPI returns when the API server serves the network's kinds. A watch that starts earlier would back off for long.
-func awaitAPI(ctx context.Context, config *rest.Config) error {
-	httpClient, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return err
-	}
-	url, _, err := rest.DefaultServerUrlFor(config)
-	if err != nil {
-		return err
-	}
-	url = url.JoinPath("apis", netv1.GroupVersion.Group, netv1.GroupVersion.Version)
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url.String(), http.NoBody)
-	if err != nil {
-		return err
-	}
-	return wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(context.Context) (bool, error) {
-		return serves(httpClient, request), nil
-	})
-}
-
-// serves tells whether the request is answered with what it asks for.
-func serves(httpClient *http.Client, request *http.Request) bool {
-	response, err := httpClient.Do(request)
-	if err != nil {
-		return false
-	}
-	defer response.Body.Close()
-	return response.StatusCode == http.StatusOK
 }
 
 func (o *objects) notify() {

@@ -2,14 +2,9 @@ package daemon
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"log/slog"
-	"net"
 	"net/http"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
@@ -43,38 +38,14 @@ func (d *daemon) mayScrape(ctx context.Context, from netip.Addr) bool {
 	return false
 }
 
-// serveHTTP serves metrics and health until ctx ends.
-func serveHTTP(ctx context.Context, address string, m *metrics, ready func() error, mayScrape func(context.Context, netip.Addr) bool, log *slog.Logger) error {
-	mux := http.NewServeMux()
+// metricsHandler serves metrics to those who may read them.
+func metricsHandler(m *metrics, mayScrape func(context.Context, netip.Addr) bool) http.Handler {
 	scrape := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
-	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if from, err := netip.ParseAddrPort(r.RemoteAddr); err != nil || !mayScrape(r.Context(), from.Addr().Unmap()) {
 			http.Error(w, "metrics are for the network's hosts and the platform's Pods only", http.StatusForbidden)
 			return
 		}
 		scrape.ServeHTTP(w, r)
 	})
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := ready(); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		fmt.Fprintln(w, "ok")
-	})
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
-	if err != nil {
-		return fmt.Errorf("--metrics-address: %w", err)
-	}
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	stop := context.AfterFunc(ctx, func() {
-		if err := server.Close(); err != nil {
-			log.Warn("stop serving metrics", "error", err)
-		}
-	})
-	defer stop()
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve metrics: %w", err)
-	}
-	return nil
 }

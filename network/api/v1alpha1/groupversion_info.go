@@ -28,6 +28,9 @@ func addKnownTypes(s *runtime.Scheme) error {
 		&RouteTable{}, &RouteTableList{},
 		&NetworkInterface{}, &NetworkInterfaceList{},
 		&IPLease{}, &IPLeaseList{},
+		&AddressPool{}, &AddressPoolList{},
+		&BGPPeer{}, &BGPPeerList{},
+		&BGPAdvertisement{}, &BGPAdvertisementList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

@@ -86,3 +86,12 @@ const Finalizer = "net.mnicloud.jp/cleanup"
 
 // FieldOwner is the field manager of the network controller.
 const FieldOwner = "net.mnicloud.jp/controller"
+
+// DefaultAddressPool is the name of the AddressPool for those who name none.
+const DefaultAddressPool = "default"
+
+// BGPSecretNamespace is the namespace of the Secrets with BGP peers' passwords, each under the key BGPPasswordKey.
+const (
+	BGPSecretNamespace = "mni-bgp"
+	BGPPasswordKey     = "password"
+)

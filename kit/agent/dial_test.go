@@ -1,4 +1,4 @@
-package daemon
+package agent
 
 import (
 	"context"
@@ -18,7 +18,7 @@ func TestAConnectionIsMadeAsSoonAsTheServerIsThereAndFailsWhenItIsSilent(t *test
 	require.NoError(t, listener.Close())
 	dialed := make(chan net.Conn)
 	go func() {
-		conn, err := dial(t.Context(), "tcp", address)
+		conn, err := Dial(t.Context(), "tcp", address)
 		if err != nil {
 			t.Error(err)
 		}
@@ -46,6 +46,6 @@ func TestAConnectionIsMadeAsSoonAsTheServerIsThereAndFailsWhenItIsSilent(t *test
 func TestAnAttemptToConnectEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), dialInterval)
 	defer cancel()
-	_, err := dial(ctx, "tcp", "127.0.0.1:1")
+	_, err := Dial(ctx, "tcp", "127.0.0.1:1")
 	require.Error(t, err)
 }

@@ -1,4 +1,6 @@
-package daemon
+// Package agent is what the daemons of a node have in common: how they connect to the API server, wait for it, and say how they
+// are. In comes a configuration; out come connections that notice a silent server, and an HTTP server for metrics and health.
+package agent
 
 import (
 	"context"
@@ -17,10 +19,10 @@ const (
 	silence = 10 * time.Second
 )
 
-// dial connects to the API server and tries until it answers or ctx ends. A watch that waits here goes on as soon as the
+// Dial connects to the API server and tries until it answers or ctx ends. A watch that waits here goes on as soon as the
 // server can be reached again; between attempts of its own it would pause for up to half a minute. A connection to a server
 // that was cut off fails after silence, not after TCP's quarter of an hour.
-func dial(ctx context.Context, network, address string) (net.Conn, error) {
+func Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	dialer := net.Dialer{
 		Timeout:         dialTimeout,
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: silence / 2, Interval: silence / 5, Count: 3},
