@@ -143,6 +143,8 @@ func (c Cloud) Guard(log *slog.Logger) supervisor.Guard {
 // settings are what an instance remembers about how it was started.
 type settings struct {
 	Nodes int `json:"nodes"`
+	// Outside is what the owner chose; zero where the defaults serve.
+	Outside instance.Outside `json:"outside,omitzero"`
 }
 
 func (c Cloud) settingsFile() string { return filepath.Join(c.Instance.StateDir(), "instance.json") }
@@ -169,7 +171,10 @@ func (c Cloud) writeSettings(s settings) error {
 }
 
 // options look at the machine for what the parts need to know.
-func (c Cloud) options(nodes int) (parts.Options, error) {
+func (c Cloud) options(nodes int, outside instance.Outside) (parts.Options, error) {
+	if !outside.Pool.IsValid() {
+		outside.Pool = c.Instance.Addresses().Pool
+	}
 	credentials, err := registry.StateOf(c.Instance).Credentials()
 	if err != nil {
 		return parts.Options{}, fmt.Errorf("make the registry's credentials: %w", err)
@@ -186,7 +191,7 @@ func (c Cloud) options(nodes int) (parts.Options, error) {
 		return parts.Options{}, err
 	}
 	return parts.Options{
-		Instance: c.Instance, DNSImage: dns, Nodes: nodes, BinDir: c.BinDir, ImageLayout: c.ImageLayout, Containerd: containerd,
+		Instance: c.Instance, DNSImage: dns, Nodes: nodes, Outside: outside, BinDir: c.BinDir, ImageLayout: c.ImageLayout, Containerd: containerd,
 		RegistryPassword: credentials.Node, Resolver: len(node.Resolver()) > 0, RestrictOOMScore: !hasCapability(unix.CAP_SYS_RESOURCE),
 	}, nil
 }

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/mnicloud/mnicloud/distro/edge"
 	"github.com/mnicloud/mnicloud/distro/instance"
 	"github.com/mnicloud/mnicloud/distro/leftovers"
 	"github.com/mnicloud/mnicloud/distro/machine"
@@ -34,9 +35,19 @@ type Summary struct {
 	Warnings []string
 }
 
-// Up starts the instance with this many nodes, or brings a running one to the present programs and configuration, and
+// Wanted is what the owner asks of an instance.
+type Wanted struct {
+	// Nodes is how many nodes it has.
+	Nodes int
+	// Pool is the range of external addresses, Peer the router that learns them, as ASN@ADDRESS. Empty: as it was; "default": what
+	// it is without any choice.
+	Pool, Peer string
+}
+
+// Up starts the instance as it is wanted, or brings a running one to the present programs and configuration, and
 // returns when it is ready: its nodes are, its DNS answers and its first Pods do.
-func (c Cloud) Up(ctx context.Context, nodes int, progress Progress) (Summary, error) {
+func (c Cloud) Up(ctx context.Context, wanted Wanted, progress Progress) (Summary, error) {
+	nodes := wanted.Nodes
 	if nodes < 1 || nodes > instance.MaxNodes {
 		return Summary{}, fmt.Errorf("--nodes %d: an instance has 1 to %d nodes", nodes, instance.MaxNodes)
 	}
@@ -48,6 +59,10 @@ func (c Cloud) Up(ctx context.Context, nodes int, progress Progress) (Summary, e
 	before, err := c.readSettings()
 	if err != nil {
 		return Summary{}, fmt.Errorf("read the instance's settings: %w", err)
+	}
+	now := settings{Nodes: nodes}
+	if now.Outside, err = wanted.outside(before.Outside); err != nil {
+		return Summary{}, err
 	}
 	running := c.Running(ctx)
 	if running && before.Nodes > nodes {
@@ -64,7 +79,7 @@ func (c Cloud) Up(ctx context.Context, nodes int, progress Progress) (Summary, e
 			return Summary{}, err
 		}
 	}
-	options, plan, err := c.prepare(ctx, nodes, progress)
+	options, plan, err := c.prepare(ctx, now, progress)
 	if err != nil {
 		return Summary{}, err
 	}
@@ -178,15 +193,18 @@ func (c Cloud) clearGround(ctx context.Context, progress Progress) error {
 }
 
 // prepare makes everything that the parts stand on.
-func (c Cloud) prepare(ctx context.Context, count int, progress Progress) (parts.Options, supervisor.Plan, error) {
-	nodes := c.Instance.Nodes(count)
+func (c Cloud) prepare(ctx context.Context, s settings, progress Progress) (parts.Options, supervisor.Plan, error) {
+	nodes := c.Instance.Nodes(s.Nodes)
 	for _, dir := range []string{c.Instance.StateDir(), c.Instance.LogDir(), filepath.Join(c.Instance.StateDir(), "etcd")} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return parts.Options{}, supervisor.Plan{}, fmt.Errorf("make the state folder: %w", err)
 		}
 	}
-	options, err := c.options(count)
+	options, err := c.options(s.Nodes, s.Outside)
 	if err != nil {
+		return options, supervisor.Plan{}, err
+	}
+	if err := c.checkPool(options.Outside.Pool); err != nil {
 		return options, supervisor.Plan{}, err
 	}
 	progress("making certificates and configuration")
@@ -206,7 +224,12 @@ func (c Cloud) prepare(ctx context.Context, count int, progress Progress) (parts
 	if err := c.makeCgroups(nodes); err != nil {
 		return options, plan, err
 	}
-	if err := underlay.Ensure(ctx, c.Instance, nodes); err != nil {
+	if options.Outside.Edge() {
+		if err := edge.Prepare(c.Instance); err != nil {
+			return options, plan, fmt.Errorf("prepare the edge router: %w", err)
+		}
+	}
+	if err := underlay.Ensure(ctx, c.Instance, nodes, options.Outside); err != nil {
 		return options, plan, err
 	}
 	for _, n := range nodes {
@@ -217,7 +240,7 @@ func (c Cloud) prepare(ctx context.Context, count int, progress Progress) (parts
 	if err := supervisor.WritePlan(c.Guard(nil).PlanFile, plan); err != nil {
 		return options, plan, err
 	}
-	return options, plan, c.writeSettings(settings{Nodes: count})
+	return options, plan, c.writeSettings(s)
 }
 
 // write makes the files, certificates first, and the plan that depends on them. It says which certificates are new.

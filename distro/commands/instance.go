@@ -76,7 +76,7 @@ func pushImagesCommand() *cobra.Command {
 }
 
 func installManifestsCommand() *cobra.Command {
-	var name, dnsImage string
+	var name, dnsImage, pool, peer string
 	var nodes int
 	cmd := &cobra.Command{
 		Use:   "install-manifests",
@@ -88,6 +88,9 @@ func installManifestsCommand() *cobra.Command {
 				return err
 			}
 			options := parts.Options{Instance: c.Instance, Nodes: nodes, DNSImage: dnsImage}
+			if options.Outside, err = cloud.ParseOutside(pool, peer); err != nil {
+				return err
+			}
 			config, err := clientcmd.BuildConfigFromFlags("", options.Kubeconfig("installer"))
 			if err != nil {
 				return err
@@ -105,5 +108,7 @@ func installManifestsCommand() *cobra.Command {
 	instanceFlag(cmd, &name)
 	cmd.Flags().IntVar(&nodes, "nodes", 0, "how many nodes the cloud has")
 	cmd.Flags().StringVar(&dnsImage, "dns-image", "", "image of the cluster's DNS servers")
+	cmd.Flags().StringVar(&pool, "pool", "", "range of external addresses")
+	cmd.Flags().StringVar(&peer, "peer", "", "router of the owner's, ASN@ADDRESS")
 	return cmd
 }

@@ -12,7 +12,7 @@ import (
 )
 
 func upCommand() *cobra.Command {
-	var name string
+	var name, pool, peer string
 	var nodes int
 	var quiet bool
 	cmd := &cobra.Command{
@@ -21,7 +21,10 @@ func upCommand() *cobra.Command {
 		Long: `Start a cloud on this machine, and return when it answers.
 
 What an earlier cloud of the same name kept (VPCs, containers, images) is there again. A cloud that runs already is
-brought to the programs and configuration of this mni; parts that did not change are left alone.`,
+brought to the programs and configuration of this mni; parts that did not change are left alone.
+
+The external addresses (--pool) and the router that learns them (--peer) are remembered; "default" goes back to what they were at
+first: a range for documentation, and an edge router in a network namespace of this machine.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := rootOnly(); err != nil {
@@ -32,7 +35,7 @@ brought to the programs and configuration of this mni; parts that did not change
 				return err
 			}
 			start := time.Now()
-			summary, err := c.Up(cmd.Context(), nodes, progress(cmd.ErrOrStderr()))
+			summary, err := c.Up(cmd.Context(), cloud.Wanted{Nodes: nodes, Pool: pool, Peer: peer}, progress(cmd.ErrOrStderr()))
 			if err != nil {
 				ifStopped(cmd, func() string { return halfStarted(name, c.Running(context.WithoutCancel(cmd.Context()))) })
 				return err
@@ -45,6 +48,8 @@ brought to the programs and configuration of this mni; parts that did not change
 		},
 	}
 	cmd.Flags().IntVar(&nodes, "nodes", 2, "how many nodes the cloud has")
+	cmd.Flags().StringVar(&pool, "pool", "", "range of the cloud's external addresses, such as 192.168.50.0/24")
+	cmd.Flags().StringVar(&peer, "peer", "", "a router of yours that learns them by BGP, as ASN@ADDRESS, instead of the built-in edge router")
 	cmd.Flags().BoolVar(&quiet, "no-hints", false, "do not say what to try next")
 	instanceFlag(cmd, &name)
 	return cmd

@@ -76,6 +76,12 @@ func (i Instance) Table() string { return "mni-" + i.Name }
 // SwitchNetns is the network namespace in which the underlay bridge is.
 func (i Instance) SwitchNetns() string { return "mni-" + i.Name + "-underlay" }
 
+// EdgeNetns is the network namespace of the edge router.
+func (i Instance) EdgeNetns() string { return "mni-" + i.Name + "-edge" }
+
+// EdgeDir is where the edge router has its sockets and its configuration.
+func (i Instance) EdgeDir() string { return filepath.Join(i.RunDir(), "edge") }
+
 // LinkPrefix starts the name of every link of the instance on the machine.
 func (i Instance) LinkPrefix() string { return fmt.Sprintf("mni%d", i.Slot) }
 

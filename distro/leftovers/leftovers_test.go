@@ -35,7 +35,7 @@ func ground(t *testing.T, name string, slot, nodes int) instance.Instance {
 	require.NoError(t, node.MountRunDir(inst))
 	require.NoError(t, tree.Make(inst.Cgroup()+"/system"))
 	all := inst.Nodes(nodes)
-	require.NoError(t, underlay.Ensure(t.Context(), inst, all))
+	require.NoError(t, underlay.Ensure(t.Context(), inst, all, instance.Outside{Pool: inst.Addresses().Pool}))
 	for _, n := range all {
 		require.NoError(t, tree.Make(n.PodCgroup()))
 		require.NoError(t, node.Ensure(n, t.TempDir(), []byte("nameserver 192.0.2.53\n")))
@@ -173,7 +173,7 @@ func TestMakingTheGroundAgainChangesNothing(t *testing.T) {
 	}
 	before := identity()
 	require.NoError(t, node.MountRunDir(inst))
-	require.NoError(t, underlay.Ensure(t.Context(), inst, inst.Nodes(2)))
+	require.NoError(t, underlay.Ensure(t.Context(), inst, inst.Nodes(2), instance.Outside{Pool: inst.Addresses().Pool}))
 	require.NoError(t, node.Ensure(n, t.TempDir(), nil))
 	require.Equal(t, before, identity())
 	require.Equal(t, "eth0\nlo", run(t, spawn.Place{Netns: underlay.NetnsPath(inst.Nodes(2)[1].Netns())}, "ls", "/proc/sys/net/ipv4/neigh", "-I", "default"),

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 	network "github.com/mnicloud/mnicloud/network/config"
 	ctr "github.com/mnicloud/mnicloud/services/ctr/config"
 	vpc "github.com/mnicloud/mnicloud/services/vpc/config"
@@ -45,8 +46,26 @@ type Values struct {
 	DNSReplicas int
 	// DNSImage is their image.
 	DNSImage string
+	// External are the default external addresses.
+	External External
 	// Forward says that names outside the cluster are asked from the nodes' resolvers.
 	Forward bool
+}
+
+// External is a pool of addresses and the router that is told of it by BGP.
+type External struct {
+	// Pool is the range.
+	Pool string
+	// LocalASN is the cloud's autonomous system number.
+	LocalASN uint32
+	// PeerName names the BGPPeer.
+	PeerName    string
+	PeerASN     uint32
+	PeerAddress string
+	// Multihop is how many hops away it may be; 0: it is on the nodes' own network.
+	Multihop int
+	// BFDIntervalMilliseconds and BFDMultiplier: no BFD when 0.
+	BFDIntervalMilliseconds, BFDMultiplier int
 }
 
 // Install applies everything and waits until the API server serves the defined kinds.
@@ -65,7 +84,7 @@ func Install(ctx context.Context, config *rest.Config, values Values) error {
 	if err != nil {
 		return err
 	}
-	var namespaces, others []*unstructured.Unstructured
+	var namespaces, others, resources []*unstructured.Unstructured
 	var crds []string
 	for _, object := range objects {
 		switch object.GetKind() {
@@ -75,6 +94,10 @@ func Install(ctx context.Context, config *rest.Config, values Values) error {
 		case "CustomResourceDefinition":
 			crds = append(crds, object.GetName())
 		}
+		if object.GroupVersionKind().Group == netv1.GroupVersion.Group {
+			resources = append(resources, object)
+			continue
+		}
 		others = append(others, object)
 	}
 	if err := apply(ctx, c, namespaces); err != nil {
@@ -83,7 +106,31 @@ func Install(ctx context.Context, config *rest.Config, values Values) error {
 	if err := apply(ctx, c, others); err != nil {
 		return err
 	}
-	return established(ctx, c, crds)
+	if err := established(ctx, c, crds); err != nil {
+		return err
+	}
+	if err := apply(ctx, c, resources); err != nil {
+		return err
+	}
+	return removePeers(ctx, c, values.External.PeerName)
+}
+
+// removePeers removes the BGPPeer of an earlier start with another router.
+func removePeers(ctx context.Context, c client.Client, keep string) error {
+	peers := &unstructured.UnstructuredList{}
+	peers.SetGroupVersionKind(netv1.GroupVersion.WithKind("BGPPeerList"))
+	if err := c.List(ctx, peers, client.MatchingLabels{"app.kubernetes.io/managed-by": "mni-up"}); err != nil {
+		return fmt.Errorf("list the BGPPeers: %w", err)
+	}
+	for i := range peers.Items {
+		if peers.Items[i].GetName() == keep {
+			continue
+		}
+		if err := client.IgnoreNotFound(c.Delete(ctx, &peers.Items[i])); err != nil {
+			return fmt.Errorf("remove BGPPeer %s: %w", peers.Items[i].GetName(), err)
+		}
+	}
+	return nil
 }
 
 // apply applies objects that do not need each other, several at once.
@@ -169,7 +216,7 @@ func Objects(values Values) ([]*unstructured.Unstructured, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range []string{"namespaces.yaml", "rbac.yaml", "coredns.yaml"} {
+	for _, name := range []string{"namespaces.yaml", "rbac.yaml", "coredns.yaml", "external.yaml"} {
 		var text bytes.Buffer
 		if err := templates.ExecuteTemplate(&text, name, values); err != nil {
 			return nil, err

@@ -16,7 +16,9 @@ import (
 	"github.com/mnicloud/mnicloud/test/apiserver"
 )
 
-var values = manifests.Values{ClusterDNS: "10.0.0.53", DNSReplicas: 2, DNSImage: "registry.example/mni/coredns:1", Forward: true}
+var values = manifests.Values{ClusterDNS: "10.0.0.53", DNSReplicas: 2, DNSImage: "registry.example/mni/coredns:1", Forward: true, External: manifests.External{
+	Pool: "203.0.113.0/24", LocalASN: 64512, PeerName: "edge", PeerASN: 64513, PeerAddress: "10.0.0.254", BFDIntervalMilliseconds: 300, BFDMultiplier: 3,
+}}
 
 func TestEveryObjectSaysWhatItIs(t *testing.T) {
 	objects, err := manifests.Objects(values)
@@ -52,7 +54,7 @@ func TestNamesOutsideAreAskedOnlyWhereThereIsAResolver(t *testing.T) {
 	require.Contains(t, corefile(without), "kubernetes cluster.local")
 }
 
-func TestMniCloudAndMniNetdHaveTheGeneratedRolesAndNoOthers(t *testing.T) {
+func TestEachDaemonHasTheGeneratedRolesAndNoOthers(t *testing.T) {
 	objects, err := manifests.Objects(values)
 	require.NoError(t, err)
 	roles, bound := map[string]bool{}, map[string][]string{}
@@ -76,7 +78,8 @@ func TestMniCloudAndMniNetdHaveTheGeneratedRolesAndNoOthers(t *testing.T) {
 	}
 	require.ElementsMatch(t, []string{"mni-network-controller", "mni-vpc-controller", "mni-ctr-controller"}, bound["system:mni:cloud"])
 	require.Equal(t, []string{"mni-netd"}, bound["system:mni:netd"])
-	for _, role := range slices.Concat(bound["system:mni:cloud"], bound["system:mni:netd"]) {
+	require.Equal(t, []string{"mni-bgpd"}, bound["system:mni:bgpd"])
+	for _, role := range slices.Concat(bound["system:mni:cloud"], bound["system:mni:netd"], bound["system:mni:bgpd"]) {
 		require.True(t, roles[role], "%s is not installed", role)
 	}
 }

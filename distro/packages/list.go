@@ -29,6 +29,18 @@ func Runtime() []Package {
 			Programs: []string{"nft"}, Units: []string{"nftables.service"},
 		},
 		{
+			Name: "bird2", Reason: "BIRD, with which the nodes announce external addresses by BGP",
+			Programs: []string{"bird"}, Units: []string{"bird.service"},
+		},
+		{
+			Name: "frr", Reason: "the edge router, which learns external addresses from the nodes",
+			Units: []string{"frr.service"},
+		},
+		{
+			Name: "logrotate", Reason: "FRR's package depends on it; its timer stays off where it is new",
+			Programs: []string{"logrotate"}, Units: []string{"logrotate.timer"},
+		},
+		{
 			Name: "iproute2", Reason: "ip and bridge, to look into the nodes' namespaces",
 			Programs: []string{"ip", "bridge"},
 		},

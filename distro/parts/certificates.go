@@ -16,6 +16,9 @@ const (
 	// UserNetdPrefix and a member's name make the user of an mni-netd; all are in GroupNetd.
 	UserNetdPrefix = "system:mni:netd:"
 	GroupNetd      = "system:mni:netd"
+	// UserBgpdPrefix and a node's name make the user of an mni-bgpd; all are in GroupBgpd.
+	UserBgpdPrefix = "system:mni:bgpd:"
+	GroupBgpd      = "system:mni:bgpd"
 	// UserSupervisor asks components for their health.
 	UserSupervisor = "system:mni:supervisor"
 	// UserKubeletClient is the API server, towards kubelets.
@@ -70,6 +73,7 @@ func nodeCertificates(n instance.Node) []pki.Request {
 		},
 		{Name: "kube-proxy", Authority: pki.Cluster, User: "system:kube-proxy", Client: true},
 		{Name: "mni-netd", Authority: pki.Cluster, User: UserNetdPrefix + n.Name(), Groups: []string{GroupNetd}, Client: true},
+		{Name: "mni-bgpd", Authority: pki.Cluster, User: UserBgpdPrefix + n.Name(), Groups: []string{GroupBgpd}, Client: true},
 	}
 	for i := range all {
 		all[i].Dir = nodePKI(n)

@@ -173,7 +173,8 @@ func (o Options) images() spec {
 // manifests is the job that installs definitions, rights and the cluster's DNS into the API server.
 func (o Options) manifests() spec {
 	s := o.machinePart(Manifests, "mni", "instance", "install-manifests", "--instance="+o.Instance.Name,
-		fmt.Sprintf("--nodes=%d", o.Nodes), "--dns-image="+o.DNSImage)
+		fmt.Sprintf("--nodes=%d", o.Nodes), "--dns-image="+o.DNSImage,
+		"--pool="+o.Outside.Pool.String(), "--peer="+o.Outside.Peer.String())
 	config := o.kubeconfig("installer", o.cert(o.Instance.PKIDir(), "installer"))
 	s.Once, s.After, s.files = true, []string{APIServer}, []File{config}
 	return s

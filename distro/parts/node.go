@@ -20,17 +20,19 @@ const (
 	Kubelet    = "kubelet"
 	KubeProxy  = "kube-proxy"
 	Netd       = "mni-netd"
+	Bgpd       = "mni-bgpd"
 )
 
 // Paths inside a node, the same in every node.
 const (
 	containerdSocket = "/run/containerd/containerd.sock"
 	netdSocket       = "/run/mni/netd.sock"
+	bgpdRunDir       = "/run/mni/bgpd"
 	cniConf          = node.CNIConfDir + "/10-mni.conflist"
 )
 
 func (o Options) node(n instance.Node) []spec {
-	return []spec{o.containerd(n), o.netd(n), o.kubelet(n), o.kubeProxy(n)}
+	return []spec{o.containerd(n), o.netd(n), o.kubelet(n), o.kubeProxy(n), o.bgpd(n)}
 }
 
 // outside is the machine's path of a path in the node's /run.

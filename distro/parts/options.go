@@ -24,7 +24,9 @@ type Options struct {
 	Instance instance.Instance
 	// Nodes is how many nodes there are.
 	Nodes int
-	// BinDir is the machine's folder with mni, mni-kube, mni-cloud, mni-netd and mni-cni.
+	// Outside is how the instance meets the world.
+	Outside instance.Outside
+	// BinDir is the machine's folder with mni, mni-kube, mni-cloud, mni-netd, mni-bgpd and mni-cni.
 	BinDir string
 	// Containerd is the path of the container runtime.
 	Containerd string
@@ -71,6 +73,9 @@ type Instance struct {
 func New(o Options) Instance {
 	all := Instance{options: o, Certificates: certificates(o)}
 	all.specs = append(all.specs, o.controlPlane()...)
+	if o.Outside.Edge() {
+		all.specs = append(all.specs, o.edge()...)
+	}
 	for _, n := range o.Instance.Nodes(o.Nodes) {
 		all.specs = append(all.specs, o.node(n)...)
 	}

@@ -1,6 +1,7 @@
 package parts
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,12 +19,13 @@ import (
 func options(t *testing.T) Options {
 	t.Helper()
 	bin := t.TempDir()
-	for _, name := range []string{"mni", "mni-kube", "mni-cloud", "mni-netd", "containerd"} {
+	for _, name := range []string{"mni", "mni-kube", "mni-cloud", "mni-netd", "mni-bgpd", "containerd"} {
 		require.NoError(t, os.WriteFile(filepath.Join(bin, name), nil, 0o700))
 	}
 	return Options{
 		Instance: instance.Instance{Name: "unit", Slot: 3}, Nodes: 2, BinDir: bin, Containerd: filepath.Join(bin, "containerd"),
 		ImageLayout: "/images", DNSImage: "dns:1", RegistryPassword: "secret", Resolver: true,
+		Outside: instance.Outside{Pool: netip.MustParsePrefix("198.51.100.64/27")},
 	}
 }
 
@@ -41,14 +43,14 @@ func TestThePlanIsWhole(t *testing.T) {
 	require.NoError(t, err)
 	for _, name := range []string{
 		Etcd, APIServer, ControllerManager, Scheduler, Registry, Images, Manifests, Cloud, MachineNetd,
-		"node-1/containerd", "node-1/kubelet", "node-1/kube-proxy", "node-1/mni-netd", "node-2/kubelet",
+		"node-1/containerd", "node-1/kubelet", "node-1/kube-proxy", "node-1/mni-netd", "node-1/mni-bgpd", "node-2/kubelet", "edge/zebra", "edge/bfdd", "edge/bgpd",
 	} {
 		part, ok := plan.Part(name)
 		require.True(t, ok, name)
 		require.True(t, part.Ready != nil || part.Once, "%s says when it is ready", name)
 		require.Equal(t, SystemCgroup(o.Instance), part.Place.Cgroup, name)
-		require.Equal(t, strings.HasPrefix(name, "node-"), part.Place.Netns != "", name)
-		require.True(t, slices.ContainsFunc(part.Env, func(e string) bool { return strings.HasPrefix(e, "GOMEMLIMIT=") }) || part.Once, name)
+		require.Equal(t, strings.HasPrefix(name, "node-") || strings.HasPrefix(name, "edge/"), part.Place.Netns != "", name)
+		require.True(t, slices.ContainsFunc(part.Env, func(e string) bool { return strings.HasPrefix(e, "GOMEMLIMIT=") }) || part.Once || strings.HasPrefix(name, "edge/"), name)
 	}
 	kubelet, _ := plan.Part("node-2/kubelet")
 	require.Equal(t, "/mni/unit/node-2", kubelet.Sweep, "its Pods end with the instance")
@@ -188,4 +190,20 @@ func TestAuditKeepsNoSecret(t *testing.T) {
 	require.Equal(t, "Metadata", level("ctr.mnicloud.jp", "containers"), "an environment may hold a password")
 	require.Equal(t, "Metadata", level("", "pods"))
 	require.Equal(t, "Request", level("rbac.authorization.k8s.io", "roles"))
+}
+
+func TestWithARouterOfTheOwnersThereIsNoEdgeRouter(t *testing.T) {
+	o := options(t)
+	o.Outside.Peer = instance.Peer{ASN: 65000, Address: netip.MustParseAddr("192.168.1.1")}
+	plan, err := withoutCertificates(New(o)).Plan()
+	require.NoError(t, err)
+	for _, part := range plan.Parts {
+		require.False(t, strings.HasPrefix(part.Name, "edge/"), part.Name)
+	}
+	installer, _ := plan.Part(Manifests)
+	require.Contains(t, installer.Command, "--peer=65000@192.168.1.1")
+	e := o.Manifests().External
+	require.Equal(t, "router", e.PeerName)
+	require.Equal(t, "192.168.1.1", e.PeerAddress)
+	require.NotZero(t, e.Multihop, "the machine is in between")
 }

@@ -12,13 +12,21 @@ import (
 )
 
 // ruleset is the instance's own nftables table. No rule of anybody else's is looked at or changed.
-func ruleset(inst instance.Instance) string {
+func ruleset(inst instance.Instance, outside instance.Outside) string {
 	a := inst.Addresses()
 	var ranges []string
 	for _, r := range a.Ranges() {
 		ranges = append(ranges, r.String())
 	}
 	own := inst.LinkPrefix() + "-*"
+	// A router of the owner's speaks with the nodes at their own addresses: it must tell them from each other.
+	accept, direct := "", ""
+	if !outside.Edge() {
+		accept = fmt.Sprintf("\t\tip saddr %[1]s ip daddr %[2]s tcp dport { 179 } accept\n\t\tip saddr %[1]s ip daddr %[2]s tcp sport { 179 } accept\n"+
+			"\t\tip saddr %[1]s ip daddr %[2]s udp dport { 3784, 4784 } accept\n\t\tip saddr %[1]s ip daddr %[2]s icmp type { echo-request, echo-reply, destination-unreachable, time-exceeded } accept\n",
+			outside.Peer.Address, a.Underlay)
+		direct = fmt.Sprintf("\t\tip saddr %s ip daddr %s accept\n", a.Underlay, outside.Peer.Address)
+	}
 	return fmt.Sprintf(`table inet %[1]s {}
 delete table inet %[1]s
 table inet %[1]s {
@@ -26,20 +34,20 @@ table inet %[1]s {
 		comment "nobody outside speaks to the instance's addresses, or with them"
 		type filter hook prerouting priority raw; policy accept;
 		iifname { lo, "%[2]s" } accept
-		ip daddr { %[3]s } drop
+%[5]s		ip daddr { %[3]s } drop
 		ip saddr { %[3]s } drop
 	}
 	chain postrouting {
 		comment "nodes reach the world"
 		type nat hook postrouting priority srcnat; policy accept;
-		ip saddr %[4]s ip daddr != { %[3]s } oifname != "%[2]s" masquerade
+%[6]s		ip saddr %[4]s ip daddr != { %[3]s } oifname != "%[2]s" masquerade
 	}
 }
-`, inst.Table(), own, strings.Join(ranges, ", "), a.Underlay)
+`, inst.Table(), own, strings.Join(ranges, ", "), a.Underlay, accept, direct)
 }
 
-func ensureFirewall(ctx context.Context, inst instance.Instance) error {
-	return nft(ctx, ruleset(inst))
+func ensureFirewall(ctx context.Context, inst instance.Instance, outside instance.Outside) error {
+	return nft(ctx, ruleset(inst, outside))
 }
 
 // Tables are the nftables tables on the machine that are the instance's or its network daemon's, as FAMILY NAME.

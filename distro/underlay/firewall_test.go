@@ -10,7 +10,7 @@ import (
 )
 
 func TestTheInstancesTableSpeaksOfItsOwnLinksAndRangesOnly(t *testing.T) {
-	rules := ruleset(instance.Instance{Name: "a-b", Slot: 2})
+	rules := ruleset(instance.Instance{Name: "a-b", Slot: 2}, instance.Outside{})
 	require.True(t, strings.HasPrefix(rules, "table inet mni-a-b {}\ndelete table inet mni-a-b\n"), "it is replaced as a whole")
 	require.Equal(t, 3, strings.Count(rules, "table inet "))
 	require.Contains(t, rules, `iifname { lo, "mni2-*" } accept`)

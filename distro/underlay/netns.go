@@ -100,7 +100,7 @@ func Netns(prefix string) ([]string, error) {
 	var names []string
 	for _, e := range entries {
 		rest, ok := strings.CutPrefix(e.Name(), prefix+"-")
-		if ok && (rest == "underlay" || strings.HasPrefix(rest, "node-")) && !strings.Contains(strings.TrimPrefix(rest, "node-"), "-") {
+		if ok && (rest == "underlay" || rest == "edge" || strings.HasPrefix(rest, "node-")) && !strings.Contains(strings.TrimPrefix(rest, "node-"), "-") {
 			names = append(names, e.Name())
 		}
 	}

@@ -25,8 +25,9 @@ const (
 	machinePort = "machine"
 )
 
-// Ensure makes the underlay of the instance with these nodes. What is there already stays as it is.
-func Ensure(ctx context.Context, inst instance.Instance, nodes []instance.Node) error {
+// Ensure makes the underlay of the instance with these nodes, and the machine's way to its external addresses. What is there
+// already stays as it is.
+func Ensure(ctx context.Context, inst instance.Instance, nodes []instance.Node, outside instance.Outside) error {
 	plan := inst.Addresses()
 	if err := ensureNetns(inst.SwitchNetns()); err != nil {
 		return err
@@ -46,7 +47,13 @@ func Ensure(ctx context.Context, inst instance.Instance, nodes []instance.Node) 
 			return fmt.Errorf("join %s to the underlay: %w", n.Name(), err)
 		}
 	}
-	return ensureFirewall(ctx, inst)
+	if err := ensureEdge(inst, outside); err != nil {
+		return fmt.Errorf("join the edge router to the underlay: %w", err)
+	}
+	if err := ensurePoolRoute(inst, nodes, outside); err != nil {
+		return fmt.Errorf("route the external addresses: %w", err)
+	}
+	return ensureFirewall(ctx, inst, outside)
 }
 
 func ensureNode(n instance.Node, plan instance.Addresses) error {
@@ -266,10 +273,18 @@ func routes() ([]route, error) {
 		}
 		if addr, ok := netip.AddrFromSlice(r.Dst.IP.To4()); ok {
 			bits, _ := r.Dst.Mask.Size()
-			all = append(all, route{netip.PrefixFrom(addr, bits), r.LinkIndex})
+			all = append(all, route{netip.PrefixFrom(addr, bits), linkOf(&r)})
 		}
 	}
 	return all, nil
+}
+
+// linkOf is the index of a route's link; of one with several next hops, the first's.
+func linkOf(r *netlink.Route) int {
+	if len(r.MultiPath) > 0 {
+		return r.MultiPath[0].LinkIndex
+	}
+	return r.LinkIndex
 }
 
 // handle talks to the kernel about the links of a named namespace, or of the machine's.

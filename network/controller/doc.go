@@ -4,12 +4,15 @@
 //
 // The reconcilers, each in a file of its name: bootstrap (the default VPC and Subnet), vpc, subnet, pod (which interface a
 // Pod has), networkinterface (addresses; attachment's end; release), securitygroup and routetable (what they name is there), lease (orphans),
-// service (keeps kube-proxy off tenants' Services).
+// service (keeps kube-proxy off tenants' Services), addresspool (which ranges are whose), bgp (what nodes report of their sessions,
+// and what advertisements name).
 //
 // +kubebuilder:rbac:groups=net.mnicloud.jp,resources=vpcs;subnets;networkinterfaces;ipleases,verbs=get;list;watch;create;update;patch;delete
 // +kubebuilder:rbac:groups=net.mnicloud.jp,resources=securitygroups;routetables,verbs=get;list;watch
 // +kubebuilder:rbac:groups=net.mnicloud.jp,resources=vpcs/status;subnets/status;networkinterfaces/status;securitygroups/status;routetables/status,verbs=get;update;patch
-// +kubebuilder:rbac:groups="",resources=pods;namespaces,verbs=get;list;watch
+// +kubebuilder:rbac:groups=net.mnicloud.jp,resources=addresspools;bgppeers;bgpadvertisements,verbs=get;list;watch
+// +kubebuilder:rbac:groups=net.mnicloud.jp,resources=addresspools/status;bgppeers/status;bgpadvertisements/status,verbs=get;update;patch
+// +kubebuilder:rbac:groups="",resources=nodes;pods;namespaces,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch

@@ -35,6 +35,13 @@ const (
 	reasonTableNotFound     = "RouteTableNotFound"
 	reasonTableForeign      = "RouteTableOfOtherVPC"
 	reasonRouteInvalid      = "RouteInvalid"
+	reasonPoolNotFound      = "AddressPoolNotFound"
+	reasonPeerNotFound      = "BGPPeerNotFound"
+	reasonSelectorInvalid   = "NodeSelectorInvalid"
+	reasonNoNode            = "NoNodeChosen"
+	reasonConnecting        = "Connecting"
+	reasonEstablished       = "Established"
+	reasonSessionRefused    = "SessionRefused"
 )
 
 // nameSome joins at most five names, and says how many more there are.

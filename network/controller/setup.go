@@ -44,6 +44,9 @@ func setup(ctx context.Context, mgr ctrl.Manager, cfg Config, c client.Client) e
 		&routeTableReconciler{client: c, config: cfg},
 		&leaseReconciler{client: c, live: live, ipam: allocator, now: time.Now, released: map[string]seen{}},
 		&serviceReconciler{client: c},
+		&addressPoolReconciler{client: c, live: live, config: cfg},
+		&bgpPeerReconciler{client: c},
+		&bgpAdvertisementReconciler{client: c},
 	} {
 		if err := r.setup(mgr); err != nil {
 			return err

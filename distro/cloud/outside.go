@@ -1,0 +1,53 @@
+package cloud
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/mnicloud/mnicloud/distro/instance"
+	"github.com/mnicloud/mnicloud/distro/underlay"
+	"github.com/mnicloud/mnicloud/network/controller"
+)
+
+// noChoice is how the owner takes a choice back.
+const noChoice = "default"
+
+// outside is what the owner chooses now, on what was chosen before.
+func (w Wanted) outside(before instance.Outside) (instance.Outside, error) {
+	now, err := ParseOutside(w.Pool, w.Peer)
+	if w.Pool == "" {
+		now.Pool = before.Pool
+	}
+	if w.Peer == "" {
+		now.Peer = before.Peer
+	}
+	return now, err
+}
+
+// ParseOutside reads a choice of external addresses and router; what is empty or "default" is zero.
+func ParseOutside(pool, peer string) (instance.Outside, error) {
+	var o instance.Outside
+	var err error
+	if pool != "" && pool != noChoice {
+		if o.Pool, err = instance.ParsePool(pool, controller.DefaultReservedCIDRs()); err != nil {
+			return o, err
+		}
+	}
+	if peer != "" && peer != noChoice {
+		o.Peer, err = instance.ParsePeer(peer)
+	}
+	return o, err
+}
+
+// checkPool refuses external addresses to which the machine has a route of its own.
+func (c Cloud) checkPool(pool netip.Prefix) error {
+	prefixes, err := underlay.MachinePrefixes(c.Instance)
+	if err != nil {
+		return err
+	}
+	if _, theirs, found := instance.Conflict([]netip.Prefix{pool}, prefixes); found {
+		return fmt.Errorf("the machine has a route to %s, which overlaps the external addresses %s of instance %q: choose others with --pool CIDR",
+			theirs, pool, c.Instance.Name)
+	}
+	return nil
+}
