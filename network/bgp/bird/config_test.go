@@ -40,7 +40,9 @@ func peer(name, address string) Peer {
 
 // randomConfig is any Config, of the given source.
 func randomConfig(r *rand.Rand) Config {
-	address := func() netip.Addr { return netip.AddrFrom4([4]byte{10, byte(r.Uint32()), byte(r.Uint32()), byte(r.Uint32())}) }
+	address := func() netip.Addr {
+		return netip.AddrFrom4([4]byte{10, byte(r.Uint32()), byte(r.Uint32()), byte(r.Uint32())})
+	}
 	prefix := func() netip.Prefix { return netip.PrefixFrom(address(), 8+r.IntN(25)).Masked() }
 	c := Config{Address: address(), LogFile: "/run/bird.log"}
 	for range r.IntN(5) {
