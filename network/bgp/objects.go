@@ -53,6 +53,8 @@ func newObjects(config *rest.Config, node string, onChange func()) (*objects, er
 			scope = meta.RESTScopeNamespace
 		}
 		mapper.Add(kinds[0], scope)
+		// A cache of single namespaces asks for the scope of the list's kind.
+		mapper.Add(kinds[0].GroupVersion().WithKind(kinds[0].Kind+"List"), scope)
 	}
 	all, err := cache.New(config, cache.Options{
 		Scheme: scheme, Mapper: mapper, DefaultTransform: cache.TransformStripManagedFields(),

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 )
@@ -79,4 +81,33 @@ func TestAPoolThatOverlapsWaitsUntilTheOtherGoes(t *testing.T) {
 	require.NoError(t, w.Delete(w.ctx, first))
 	w.eventually("the second has the addresses", ready(second))
 	require.NoError(t, w.Delete(w.ctx, second))
+}
+
+func TestAPoolThatOverlapsIsRefusedAtAdmission(t *testing.T) {
+	w := newWorld(t)
+	w.policies()
+	create := func(name string, cidrs ...string) error {
+		p := &netv1.AddressPool{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: netv1.AddressPoolSpec{CIDRs: cidrs}}
+		err := w.Create(w.ctx, p)
+		if err == nil {
+			t.Cleanup(func() { _ = w.Delete(w.ctx, p) })
+		}
+		return err
+	}
+	require.NoError(t, create("first", "203.0.113.0/24", "198.51.100.0/25"))
+	tries := 0
+	w.eventually("the policy is enforced", func() bool {
+		tries++
+		err := create("overlap-"+strconv.Itoa(tries), "192.168.0.0/24", "198.51.100.64/26")
+		return err != nil && strings.Contains(err.Error(), "spec.cidrs: some of the addresses are those of AddressPool first (203.0.113.0/24, 198.51.100.0/25)")
+	})
+	require.ErrorContains(t, create("around", "198.51.0.0/16"), "AddressPool first")
+	require.NoError(t, create("apart", "198.51.100.128/25"))
+	first := &netv1.AddressPool{}
+	require.NoError(t, w.Get(w.ctx, types.NamespacedName{Name: "first"}, first))
+	grown := first.DeepCopy()
+	grown.Spec.CIDRs = append(grown.Spec.CIDRs, "198.51.100.192/26")
+	require.ErrorContains(t, w.Patch(w.ctx, grown, client.MergeFrom(first)), "AddressPool apart")
+	grown.Spec.CIDRs = []string{"203.0.113.0/24", "198.51.100.0/25", "192.168.77.0/24"}
+	require.NoError(t, w.Patch(w.ctx, grown, client.MergeFrom(first)), "a pool does not stand in its own way")
 }
