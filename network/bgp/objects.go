@@ -33,8 +33,11 @@ var watched = []struct {
 	object     client.Object
 	namespaced bool
 }{
-	{&corev1.Node{}, false}, {&corev1.Secret{}, true},
-	{&netv1.AddressPool{}, false}, {&netv1.BGPPeer{}, false}, {&netv1.BGPAdvertisement{}, false},
+	{&corev1.Node{}, false},
+	{&corev1.Secret{}, true},
+	{&netv1.AddressPool{}, false},
+	{&netv1.BGPPeer{}, false},
+	{&netv1.BGPAdvertisement{}, false},
 }
 
 func newObjects(config *rest.Config, node string, onChange func()) (*objects, error) {

@@ -2,7 +2,6 @@ package bgp
 
 import (
 	"errors"
-	"fmt"
 	"os/exec"
 )
 
@@ -23,9 +22,9 @@ type Options struct {
 // complete fills defaults in and says what is missing or wrong.
 func (o *Options) complete() error {
 	var errs []error
-	require := func(ok bool, format string, args ...any) {
+	require := func(ok bool, problem string) {
 		if !ok {
-			errs = append(errs, fmt.Errorf(format, args...))
+			errs = append(errs, errors.New(problem))
 		}
 	}
 	require(o.Kubeconfig != "", "--kubeconfig is missing")

@@ -126,7 +126,7 @@ func inNamespace(t testing.TB, ns *testnet.Namespace) string {
 // startSpeaker runs a speaker until the returned function is called, and ends its BIRD with the test.
 func startSpeaker(t testing.TB, k *cluster, network *testnet.Network) (runDir string, stop func()) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "bgpd") // t.TempDir's parents are not for other users
+	dir, err := os.MkdirTemp("", "bgpd") //nolint:usetesting // t.TempDir's parents are not for other users
 	require.NoError(t, err)
 	require.NoError(t, os.Chmod(dir, 0o755))
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))

@@ -167,7 +167,7 @@ func (r *bgpAdvertisementReconciler) Reconcile(ctx context.Context, req reconcil
 func (r *bgpAdvertisementReconciler) decide(ctx context.Context, spec *netv1.BGPAdvertisementSpec) (conditions.Result, error) {
 	if spec.NodeSelector != nil {
 		if _, err := metav1.LabelSelectorAsSelector(spec.NodeSelector); err != nil {
-			return conditions.Failed(reasonSelectorInvalid, "spec.nodeSelector: "+err.Error()+"; correct it"), nil
+			return conditions.Failed(reasonSelectorInvalid, "spec.nodeSelector: "+err.Error()+"; correct it"), nil //nolint:nilerr // a finding, no failure
 		}
 	}
 	for _, named := range []struct {

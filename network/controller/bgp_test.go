@@ -37,11 +37,13 @@ func TestAPeerIsReadyWhenEveryChosenNodeHasItsSession(t *testing.T) {
 		{"none chosen", inRack("c"), both, nil, reasonNoNode, "spec.nodeSelector"},
 		{"one has not reported", nil, both, []netv1.BGPSession{up("n1")}, reasonConnecting, "n2 (no report yet)"},
 		{
-			"one connects", nil, both, []netv1.BGPSession{up("n1"), {Node: "n2", State: netv1.BGPConnecting, LastError: "Socket: Connection refused"}},
+			"one connects", nil, both,
+			[]netv1.BGPSession{up("n1"), {Node: "n2", State: netv1.BGPConnecting, LastError: "Socket: Connection refused"}},
 			reasonConnecting, "n2 (Connecting: Socket: Connection refused)",
 		},
 		{
-			"one refuses", nil, both, []netv1.BGPSession{up("n1"), {Node: "n2", State: netv1.BGPRefused, LastError: "spec.passwordSecret: x"}},
+			"one refuses", nil, both,
+			[]netv1.BGPSession{up("n1"), {Node: "n2", State: netv1.BGPRefused, LastError: "spec.passwordSecret: x"}},
 			reasonSessionRefused, "spec.passwordSecret: x",
 		},
 		{"what a lost node said is old", nil, down, []netv1.BGPSession{up("n1"), up("n2")}, reasonConnecting, "n2 (the node is not ready"},
@@ -110,8 +112,12 @@ func TestBadBGPInputIsRefusedAtAdmission(t *testing.T) {
 	}
 
 	for _, spec := range []netv1.BGPAdvertisementSpec{
-		{Communities: []netv1.Community{"65536:1"}}, {Communities: []netv1.Community{"1"}}, {Communities: []netv1.Community{"a:b"}}, {Communities: []netv1.Community{"1:1); reject; #"}},
-		{LargeCommunities: []netv1.LargeCommunity{"1:2"}}, {LargeCommunities: []netv1.LargeCommunity{"4294967296:1:1"}},
+		{Communities: []netv1.Community{"65536:1"}},
+		{Communities: []netv1.Community{"1"}},
+		{Communities: []netv1.Community{"a:b"}},
+		{Communities: []netv1.Community{"1:1); reject; #"}},
+		{LargeCommunities: []netv1.LargeCommunity{"1:2"}},
+		{LargeCommunities: []netv1.LargeCommunity{"4294967296:1:1"}},
 	} {
 		require.ErrorContains(t, w.Create(w.ctx, &netv1.BGPAdvertisement{ObjectMeta: metav1.ObjectMeta{Name: "bad"}, Spec: spec}), "community is", "%+v", spec)
 	}

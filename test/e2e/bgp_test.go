@@ -127,7 +127,9 @@ func TestAPeerThatIsNotThereSaysSoAndDisturbsNoOther(t *testing.T) {
 	peer.Name = "nowhere"
 	peer.Spec = netv1.BGPPeerSpec{ASN: 65001, Address: nowhere}
 	create(t, peer)
-	t.Cleanup(func() { require.NoError(t, client.IgnoreNotFound(kube.Delete(context.WithoutCancel(t.Context()), peer))) })
+	t.Cleanup(func() {
+		require.NoError(t, client.IgnoreNotFound(kube.Delete(context.WithoutCancel(t.Context()), peer)))
+	})
 	eventually(t, "both nodes say that they connect", func(ctx context.Context) error {
 		if err := kube.Get(ctx, client.ObjectKeyFromObject(peer), peer); err != nil {
 			return err

@@ -54,7 +54,7 @@ type node struct {
 
 func newNode(t testing.TB, ns *testnet.Node) *node {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "bird") // t.TempDir's parents are not for other users
+	dir, err := os.MkdirTemp("", "bird") //nolint:usetesting // t.TempDir's parents are not for other users
 	require.NoError(t, err)
 	require.NoError(t, os.Chmod(dir, 0o755))
 	n := &node{t: t, Node: ns, Daemon: Daemon{Program: program(t), Dir: dir, Log: slog.New(slog.DiscardHandler)}}

@@ -1,6 +1,7 @@
 package testnet
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -31,7 +32,7 @@ func StartRouter(t testing.TB, ns *Namespace, config string) *Router {
 	require.NoError(t, err, "Debian's package frr is not installed")
 	uid, err := strconv.Atoi(account.Uid)
 	require.NoError(t, err)
-	dir, err := os.MkdirTemp("", "frr") // t.TempDir's parents are not for other users
+	dir, err := os.MkdirTemp("", "frr") //nolint:usetesting // t.TempDir's parents are not for other users
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	r := &Router{t: t, ns: ns, dir: dir}
@@ -50,7 +51,7 @@ func (r *Router) path(name string) string { return filepath.Join(r.dir, name) }
 
 func (r *Router) start(name, config string, more ...string) {
 	r.t.Helper()
-	cmd := exec.Command("/usr/lib/frr/"+name, append([]string{
+	cmd := exec.CommandContext(context.WithoutCancel(r.t.Context()), "/usr/lib/frr/"+name, append([]string{
 		"-u", "frr", "-g", "frr", "--vty_socket", r.dir, "-z", r.path("zserv.api"), "-i", r.path(name + ".pid"), "-P", "0",
 		"--log", "stdout", "-f", config,
 	}, more...)...)
@@ -74,7 +75,7 @@ func (r *Router) start(name, config string, more ...string) {
 
 // Ask asks bgpd, zebra and bfdd by vtysh and returns what they say.
 func (r *Router) Ask(command string) string {
-	out, err := exec.Command("vtysh", "--vty_socket", r.dir, "-c", command).CombinedOutput()
+	out, err := exec.CommandContext(context.WithoutCancel(r.t.Context()), "vtysh", "--vty_socket", r.dir, "-c", command).CombinedOutput()
 	if err != nil {
 		return fmt.Sprintf("%v: %s", err, out)
 	}
