@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/mnicloud/mnicloud/network/datapath/testnet"
@@ -102,12 +103,11 @@ func (n *node) established() {
 func has(t testing.TB, r *testnet.Router, want ...string) {
 	t.Helper()
 	slices.Sort(want)
-	var have []string
-	require.Eventually(t, func() bool {
-		have = r.Routes()
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		have := r.Routes()
 		slices.Sort(have)
-		return slices.Equal(want, have)
-	}, patience, 50*time.Millisecond, "want %v", want)
+		assert.Equal(c, want, have)
+	}, patience, 50*time.Millisecond)
 }
 
 func TestTwoNodesAnnounceTheirPoolAndEachItsOwnAddresses(t *testing.T) {
@@ -166,7 +166,7 @@ func TestTwoHundredChangesOfAddressesResetNoSessionAndReloadNothingNeedlessly(t 
 	}
 	before := configured()
 	var want []string
-	for i := range 200 {
+	for i := 20; i < 220; i++ { // the lower ones are the test network's too
 		n.config.Hosts = append(n.config.Hosts, netip.AddrFrom4([4]byte{203, 0, 113, byte(i)}))
 		want = append(want, fmt.Sprintf("203.0.113.%d/32 via 192.0.2.1", i))
 		n.ensure()
