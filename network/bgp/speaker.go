@@ -65,6 +65,9 @@ func Run(ctx context.Context, options Options, log *slog.Logger) error {
 		changed: make(chan struct{}, 1), stirred: make(chan struct{}, 1),
 	}
 	s.setNotReady("the speaker is starting")
+	if err := s.bird.Prepare(); err != nil {
+		return err
+	}
 	if s.objects, err = newObjects(config, options.NodeName, func() { kick(s.changed) }); err != nil {
 		return err
 	}

@@ -131,10 +131,11 @@ func startSpeaker(t testing.TB, k *cluster, network *testnet.Network) (runDir st
 	require.NoError(t, os.Chmod(dir, 0o755))
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	t.Cleanup(func() {
-		require.NoError(t, network.Nodes[0].Do(func() error { return Cleanup(dir, log) }))
-		require.NoDirExists(t, dir)
+		require.NoError(t, network.Nodes[0].Do(func() error { return Cleanup(filepath.Join(dir, "run"), log) }))
+		require.NoDirExists(t, filepath.Join(dir, "run"))
+		require.NoError(t, os.RemoveAll(dir))
 	})
-	options := Options{Kubeconfig: k.kubeconfig, NodeName: "node-1", BIRD: inNamespace(t, network.Nodes[0].Namespace), RunDir: dir}
+	options := Options{Kubeconfig: k.kubeconfig, NodeName: "node-1", BIRD: inNamespace(t, network.Nodes[0].Namespace), RunDir: filepath.Join(dir, "run")}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- Run(ctx, options, log) }()

@@ -138,9 +138,9 @@ type BGPPeerStatus struct {
 // +kubebuilder:resource:scope=Cluster
 // +kubebuilder:printcolumn:name="Address",type=string,JSONPath=`.spec.address`
 // +kubebuilder:printcolumn:name="ASN",type=integer,JSONPath=`.spec.asn`
-// +kubebuilder:printcolumn:name="Sessions",type=string,JSONPath=`.status.sessions[*].state`
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 50",message="metadata.name must not be longer than 50 characters"
 type BGPPeer struct {
 	metav1.TypeMeta   `json:",inline"`

@@ -67,9 +67,6 @@ var ErrRefused = errors.New("BIRD refuses its configuration")
 
 // Ensure makes BIRD run with the Config. It does nothing when it does already.
 func (d *Daemon) Ensure(ctx context.Context, config Config) error {
-	if err := d.makeDirs(); err != nil {
-		return err
-	}
 	text := config.Text()
 	sum := sha256.Sum256([]byte(text))
 	want := hex.EncodeToString(sum[:])
@@ -99,10 +96,16 @@ func (d *Daemon) Ensure(ctx context.Context, config Config) error {
 	return os.WriteFile(d.path(appliedName), []byte(want), 0o600)
 }
 
-func (d *Daemon) makeDirs() error {
+// Prepare makes the folder, before anything else is done. BIRD must find its configuration there after it gave its rights up.
+func (d *Daemon) Prepare() error {
 	own := d.path(birdDir)
-	if err := os.MkdirAll(own, 0o750); err != nil {
-		return fmt.Errorf("make BIRD's folder: %w", err)
+	for dir, mode := range map[string]fs.FileMode{d.Dir: 0o755, own: 0o750} {
+		if err := os.MkdirAll(dir, mode); err != nil {
+			return fmt.Errorf("make BIRD's folder: %w", err)
+		}
+		if err := os.Chmod(dir, mode); err != nil {
+			return fmt.Errorf("make BIRD's folder: %w", err)
+		}
 	}
 	if uid, gid, ok := account(); ok {
 		return os.Chown(own, uid, gid)

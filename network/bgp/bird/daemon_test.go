@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -58,7 +59,8 @@ func newNode(t testing.TB, ns *testnet.Node) *node {
 	dir, err := os.MkdirTemp("", "bird") //nolint:usetesting // t.TempDir's parents are not for other users
 	require.NoError(t, err)
 	require.NoError(t, os.Chmod(dir, 0o755))
-	n := &node{t: t, Node: ns, Daemon: Daemon{Program: program(t), Dir: dir, Log: slog.New(slog.DiscardHandler)}}
+	n := &node{t: t, Node: ns, Daemon: Daemon{Program: program(t), Dir: filepath.Join(dir, "run"), Log: slog.New(slog.DiscardHandler)}}
+	require.NoError(t, n.Prepare())
 	p := peer("router", routerAddress)
 	p.LocalASN, p.ASN, p.Password = 4200000001, 64513, "s3cret,really"
 	p.BFD = &BFD{Interval: 300 * time.Millisecond, Multiplier: 3}

@@ -13,12 +13,9 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// Follow calls tell with each line that is written to a log file, until ctx ends. Its folder must exist or come to exist; what
+// Follow calls tell with each line that is written to a log file, until ctx ends. Its folder must exist; what
 // the file holds already is not told. A file that is put in its place, as BIRD does when it is full, is followed instead.
 func Follow(ctx context.Context, file string, tell func(line string)) error {
-	if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
-		return err
-	}
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		return fmt.Errorf("watch BIRD's log: %w", err)
