@@ -127,7 +127,7 @@ func TestTwoNodesAnnounceTheirPoolAndEachItsOwnAddresses(t *testing.T) {
 	for _, want := range []string{"4200000001", "metric 7", "Community: 64512:100", "Large Community: 4200000001:1:2"} {
 		require.Contains(t, route, want)
 	}
-	require.Contains(t, r.Ask("show bfd peers brief"), "up")
+	require.Eventually(t, func() bool { return strings.Count(r.Ask("show bfd peers brief"), " up ") == 2 }, patience, 50*time.Millisecond)
 	require.Eventually(t, func() bool { s := first.session(); return s.Sent == 2 && s.Received == 1 }, patience, 50*time.Millisecond,
 		"what is announced and heard is counted: %+v", first.session())
 	require.WithinDuration(t, time.Now(), first.session().Since, 5*time.Minute)
@@ -195,7 +195,7 @@ func TestThePeerKeepsItsRoutesWhileBIRDRestarts(t *testing.T) {
 	n.established()
 	want := []string{"203.0.113.0/24 via 192.0.2.1", "203.0.113.7/32 via 192.0.2.1"}
 	has(t, r, want...)
-	require.Eventually(t, func() bool { return strings.Contains(r.Ask("show bfd peers brief"), "up") }, patience, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(r.Ask("show bfd peers brief"), " up ") }, patience, 50*time.Millisecond)
 
 	for name, end := range map[string]func() error{
 		"planned":     func() error { return n.Restart(t.Context()) },
@@ -227,7 +227,7 @@ func TestThePeerKeepsItsRoutesWhileBIRDRestarts(t *testing.T) {
 				t.Fatal("BIRD does not end")
 			}
 			// BFD has noticed by then that the node's BIRD is gone.
-			require.Eventually(t, func() bool { return !strings.Contains(r.Ask("show bfd peers brief"), " up") }, patience, 50*time.Millisecond)
+			require.Eventually(t, func() bool { return !strings.Contains(r.Ask("show bfd peers brief"), " up ") }, patience, 50*time.Millisecond)
 			n.ensure()
 			n.established()
 			require.Eventually(t, func() bool { return strings.Contains(r.Ask("show bgp summary"), "00:00:0") }, patience, 50*time.Millisecond)
