@@ -6,7 +6,7 @@ import (
 
 	"github.com/mnicloud/mnicloud/distro/instance"
 	"github.com/mnicloud/mnicloud/distro/underlay"
-	"github.com/mnicloud/mnicloud/network/controller"
+	"github.com/mnicloud/mnicloud/network/routing"
 )
 
 // noChoice is how the owner takes a choice back.
@@ -29,7 +29,7 @@ func ParseOutside(pool, peer string) (instance.Outside, error) {
 	var o instance.Outside
 	var err error
 	if pool != "" && pool != noChoice {
-		if o.Pool, err = instance.ParsePool(pool, controller.DefaultReservedCIDRs()); err != nil {
+		if o.Pool, err = instance.ParsePool(pool, routing.Reserved()); err != nil {
 			return o, err
 		}
 	}

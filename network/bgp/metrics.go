@@ -40,7 +40,9 @@ func newMetrics() *metrics {
 	return m
 }
 
-func (m *metrics) handler() http.Handler { return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}) }
+func (m *metrics) handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
 
 // observe notes how the sessions are; peers that are gone are forgotten.
 func (m *metrics) observe(sessions []bird.Session) {

@@ -99,7 +99,9 @@ func run(ctx context.Context, options Options, log *slog.Logger, load func(datap
 		group.Go(func() error { return d.watchQueue(ctx) })
 	}
 	if options.MetricsAddress != "" {
-		group.Go(func() error { return agent.Serve(ctx, options.MetricsAddress, metricsHandler(d.metrics, d.mayScrape), d.ready, log) })
+		group.Go(func() error {
+			return agent.Serve(ctx, options.MetricsAddress, metricsHandler(d.metrics, d.mayScrape), d.ready, log)
+		})
 	}
 	group.Go(func() error { return d.watchHost(ctx) })
 	group.Go(func() error { return d.watchAPI(ctx) })
