@@ -56,6 +56,8 @@ type Route struct {
 	Destination netip.Prefix
 	// Blackhole drops.
 	Blackhole bool
+	// Internet leads out of the cloud: by the sender's FloatingIP, else by the Subnet's NATGateway, else it drops.
+	Internet bool
 	// VNI and Address are the next hop's; the zero Address, while there is none, drops, too: what a firewall should see must not find
 	// a way past it.
 	VNI     uint32
@@ -99,6 +101,9 @@ func resolve(r *netv1.Route, vpcID uint32, interfaces Interfaces, reserved []net
 	if r.Blackhole != nil {
 		return Route{Destination: destination, Blackhole: true}, nil
 	}
+	if r.Internet != nil {
+		return Route{Destination: destination, Internet: true}, nil
+	}
 	route := Route{Destination: destination}
 	nic, problem := target(r, vpcID, interfaces)
 	if problem == nil && destination == netip.PrefixFrom(destination.Addr(), 32) && nic.Status.Address == destination.Addr().String() {
@@ -127,7 +132,7 @@ func target(r *netv1.Route, vpcID uint32, interfaces Interfaces) (*netv1.Network
 	case nic == nil && r.Address != nil:
 		return nil, &Problem{Message: fmt.Sprintf("nothing in the VPC has the address %s; give the route another, or the address to something", *r.Address)}
 	case nic == nil:
-		return nil, &Problem{Final: true, Message: "it has no target; set interface, address or blackhole"}
+		return nil, &Problem{Final: true, Message: "it has no target; set interface, address, internet or blackhole"}
 	case nic.Status.Address == "":
 		return nil, &Problem{Message: fmt.Sprintf("NetworkInterface %s has no address yet", nic.Name)}
 	case nic.Status.VPCID != vpcID:

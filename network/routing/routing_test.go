@@ -38,6 +38,7 @@ func TestEachRouteLeadsToItsTargetOrDropsAndSaysWhy(t *testing.T) {
 		"everything":             {netv1.Route{Destination: "0.0.0.0/0", Interface: ptr("firewall")}, hop("0.0.0.0/0"), false, ""},
 		"the target's Subnet":    {netv1.Route{Destination: "10.0.1.0/24", Interface: ptr("firewall")}, hop("10.0.1.0/24"), false, ""},
 		"blackhole":              {netv1.Route{Destination: "10.9.0.0/16", Blackhole: ptr(true)}, &Route{Destination: netip.MustParsePrefix("10.9.0.0/16"), Blackhole: true}, false, ""},
+		"out of the cloud":       {netv1.Route{Destination: "0.0.0.0/0", Internet: ptr(true)}, &Route{Destination: netip.MustParsePrefix("0.0.0.0/0"), Internet: true}, false, ""},
 		"around reserved ranges": {netv1.Route{Destination: "128.0.0.0/1", Interface: ptr("firewall")}, hop("128.0.0.0/1"), false, ""},
 		"reserved":               {netv1.Route{Destination: "198.18.4.0/24", Interface: ptr("firewall")}, nil, true, "spec.routes[0]: destination 198.18.4.0/24 is in 198.18.0.0/15, which the cloud keeps"},
 		"a reserved blackhole":   {netv1.Route{Destination: "127.0.0.1/32", Blackhole: ptr(true)}, nil, true, "remove the route"},

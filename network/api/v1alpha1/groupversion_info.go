@@ -29,6 +29,10 @@ func addKnownTypes(s *runtime.Scheme) error {
 		&NetworkInterface{}, &NetworkInterfaceList{},
 		&IPLease{}, &IPLeaseList{},
 		&AddressPool{}, &AddressPoolList{},
+		&ExternalIP{}, &ExternalIPList{},
+		&FloatingIP{}, &FloatingIPList{},
+		&NATGateway{}, &NATGatewayList{},
+		&PortBlock{}, &PortBlockList{},
 		&BGPPeer{}, &BGPPeerList{},
 		&BGPAdvertisement{}, &BGPAdvertisementList{},
 	)

@@ -6,8 +6,8 @@ import (
 	"github.com/mnicloud/mnicloud/kit/status"
 )
 
-// Route says where packets to a range of addresses go. Exactly one of interface, address and blackhole is set.
-// +kubebuilder:validation:XValidation:rule="[has(self.interface), has(self.address), has(self.blackhole)].exists_one(x, x)",message="set exactly one of interface, address and blackhole"
+// Route says where packets to a range of addresses go. Exactly one of interface, address, internet and blackhole is set.
+// +kubebuilder:validation:XValidation:rule="[has(self.interface), has(self.address), has(self.internet), has(self.blackhole)].exists_one(x, x)",message="set exactly one of interface, address, internet and blackhole"
 // +kubebuilder:validation:XValidation:rule="!has(self.address) || self.destination != self.address + '/32'",message="the route leads to address by address itself: a Subnet's own route leads there already; give another address, or remove the route"
 type Route struct {
 	// Destination is a range in canonical form (10.9.0.0/16; 0.0.0.0/0 is everything that no other route leads to), IPv4.
@@ -26,6 +26,11 @@ type Route struct {
 	// +kubebuilder:validation:MaxLength=45
 	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip(self).family() == 4",message="address must be an IPv4 address such as 10.0.1.7"
 	Address *string `json:"address,omitempty"`
+	// Internet leads out of the cloud: from the external address of the sender's FloatingIP, else through the Subnet's NATGateway. What
+	// has neither drops. A Subnet with either has such a route to 0.0.0.0/0 by itself, unless its table has one.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self",message="internet must be true; leave it out where the route leads to something else"
+	Internet *bool `json:"internet,omitempty"`
 	// Blackhole drops the packets.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self",message="blackhole must be true; leave it out where the route leads to something"

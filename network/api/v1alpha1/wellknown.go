@@ -95,3 +95,17 @@ const (
 	BGPSecretNamespace = "mni-bgp"
 	BGPPasswordKey     = "password"
 )
+
+// The ports of an external address that NATGateways share, in blocks.
+const (
+	// FirstNATPort is the first port of the first PortBlock.
+	FirstNATPort int32 = 1024
+	// PortBlockSize is how many ports a PortBlock has.
+	PortBlockSize int32 = 512
+)
+
+// The kinds that use external addresses, as ExternalIPUser says them.
+const (
+	KindFloatingIP = "FloatingIP"
+	KindNATGateway = "NATGateway"
+)

@@ -26,6 +26,9 @@ func addKnownTypes(s *runtime.Scheme) error {
 		&Subnet{}, &SubnetList{},
 		&SecurityGroup{}, &SecurityGroupList{},
 		&RouteTable{}, &RouteTableList{},
+		&ExternalIP{}, &ExternalIPList{},
+		&FloatingIP{}, &FloatingIPList{},
+		&NATGateway{}, &NATGatewayList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

@@ -53,7 +53,7 @@ func (b *Backend) EnsureRouteTable(ctx context.Context, vpc *vpcv1.Vpc, table *v
 // routes are the network's, with pairs of what the network calls the interfaces and what the tenant does.
 func (b *Backend) routes(ctx context.Context, table *vpcv1.RouteTable) (routes []netv1.Route, names []string, err error) {
 	for _, r := range table.Spec.Routes {
-		route := netv1.Route{Destination: r.Destination, Address: r.Address, Blackhole: r.Blackhole}
+		route := netv1.Route{Destination: r.Destination, Address: r.Address, Internet: r.Internet, Blackhole: r.Blackhole}
 		var nics []netv1.NetworkInterface
 		if r.Container != nil {
 			nics, err = b.interfaces(ctx, interfaceByContainer, table.Namespace, *r.Container)
