@@ -40,7 +40,6 @@ type PortBlockSpec struct {
 // +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.spec.node`
 // +kubebuilder:printcolumn:name="NAT Gateway",type=string,JSONPath=`.spec.natGateway`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule="self.metadata.name == self.spec.address + '.' + string(self.spec.firstPort)",message="metadata.name must be spec.address, a dot and spec.firstPort, such as 203.0.113.5.1024: it is what makes the block its node's only"
 // +kubebuilder:validation:XValidation:rule="self.spec == oldSelf.spec",message="spec cannot be changed; delete the PortBlock and make another"
 type PortBlock struct {
 	metav1.TypeMeta   `json:",inline"`
