@@ -84,7 +84,7 @@ func Install(ctx context.Context, config *rest.Config, values Values) error {
 	if err != nil {
 		return err
 	}
-	var namespaces, others, resources []*unstructured.Unstructured
+	var namespaces, others, external []*unstructured.Unstructured
 	var crds []string
 	for _, object := range objects {
 		switch object.GetKind() {
@@ -95,7 +95,7 @@ func Install(ctx context.Context, config *rest.Config, values Values) error {
 			crds = append(crds, object.GetName())
 		}
 		if object.GroupVersionKind().Group == netv1.GroupVersion.Group {
-			resources = append(resources, object)
+			external = append(external, object)
 			continue
 		}
 		others = append(others, object)
@@ -109,28 +109,7 @@ func Install(ctx context.Context, config *rest.Config, values Values) error {
 	if err := established(ctx, c, crds); err != nil {
 		return err
 	}
-	if err := apply(ctx, c, resources); err != nil {
-		return err
-	}
-	return removePeers(ctx, c, values.External.PeerName)
-}
-
-// removePeers removes the BGPPeer of an earlier start with another router.
-func removePeers(ctx context.Context, c client.Client, keep string) error {
-	peers := &unstructured.UnstructuredList{}
-	peers.SetGroupVersionKind(netv1.GroupVersion.WithKind("BGPPeerList"))
-	if err := c.List(ctx, peers, client.MatchingLabels{"app.kubernetes.io/managed-by": "mni-up"}); err != nil {
-		return fmt.Errorf("list the BGPPeers: %w", err)
-	}
-	for i := range peers.Items {
-		if peers.Items[i].GetName() == keep {
-			continue
-		}
-		if err := client.IgnoreNotFound(c.Delete(ctx, &peers.Items[i])); err != nil {
-			return fmt.Errorf("remove BGPPeer %s: %w", peers.Items[i].GetName(), err)
-		}
-	}
-	return nil
+	return installExternal(ctx, c, external, values.External.PeerName)
 }
 
 // apply applies objects that do not need each other, several at once.

@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -13,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mnicloud/mnicloud/distro/manifests"
+	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 	"github.com/mnicloud/mnicloud/test/apiserver"
 )
 
@@ -92,6 +95,39 @@ func TestInstallingTwiceChangesNothing(t *testing.T) {
 	before := versions(t, c)
 	require.NoError(t, manifests.Install(t.Context(), config, withServiceAddress(t, config)))
 	require.Equal(t, before, versions(t, c))
+}
+
+func TestWhatTheOwnerChangedOfTheExternalAddressesStaysUntilMniUpIsGivenOthers(t *testing.T) {
+	config := apiserver.Start(t)
+	v := withServiceAddress(t, config)
+	require.NoError(t, manifests.Install(t.Context(), config, v))
+	scheme := runtime.NewScheme()
+	require.NoError(t, netv1.AddToScheme(scheme))
+	c, err := client.New(config, client.Options{Scheme: scheme})
+	require.NoError(t, err)
+	pool := &netv1.AddressPool{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+	cidrs := func() []string {
+		require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(pool), pool))
+		return pool.Spec.CIDRs
+	}
+	require.Equal(t, []string{"203.0.113.0/24"}, cidrs())
+	pool.Spec.CIDRs = []string{"203.0.113.0/25", "198.51.100.0/28"}
+	require.NoError(t, c.Update(t.Context(), pool))
+	advertisement := &netv1.BGPAdvertisement{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+	require.NoError(t, c.Delete(t.Context(), advertisement))
+	require.NoError(t, manifests.Install(t.Context(), config, v))
+	require.Equal(t, []string{"203.0.113.0/25", "198.51.100.0/28"}, cidrs())
+	require.True(t, apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(advertisement), advertisement)))
+
+	v.External.Pool, v.External.PeerName, v.External.PeerAddress = "192.168.50.0/24", "router", "192.168.1.1"
+	require.NoError(t, manifests.Install(t.Context(), config, v))
+	require.Contains(t, cidrs(), "192.168.50.0/24")
+	require.Contains(t, cidrs(), "198.51.100.0/28", "what the owner added stays")
+	var peers netv1.BGPPeerList
+	require.NoError(t, c.List(t.Context(), &peers))
+	require.Len(t, peers.Items, 1)
+	require.Equal(t, "router", peers.Items[0].Name)
+	require.True(t, apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(advertisement), advertisement)), "nothing said anything else of it")
 }
 
 // withServiceAddress asks for a DNS address in the test server's own range.
