@@ -65,7 +65,7 @@ type ExternalIPStatus struct {
 // +kubebuilder:printcolumn:name="Name of User",type=string,JSONPath=`.status.usedBy.name`
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule="(has(self.spec.address) ? self.spec.address : '') == (has(oldSelf.spec.address) ? oldSelf.spec.address : '')",message="spec.address cannot be changed; make a new ExternalIP"
+// +kubebuilder:validation:XValidation:rule="has(self.spec.address) == has(oldSelf.spec.address) && (!has(self.spec.address) || self.spec.address == oldSelf.spec.address)",message="spec.address cannot be changed; make a new ExternalIP"
 type ExternalIP struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

@@ -63,13 +63,14 @@ type ExternalIPStatus struct {
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63 && !self.metadata.name.contains('.')",message="metadata.name must be at most 63 characters and have no dots"
-// +kubebuilder:validation:XValidation:rule="(has(self.spec) && has(self.spec.className) ? self.spec.className : '') == (has(oldSelf.spec) && has(oldSelf.spec.className) ? oldSelf.spec.className : '')",message="spec.className cannot be changed; make a new ExternalIP"
-// +kubebuilder:validation:XValidation:rule="(has(self.spec) && has(self.spec.address) ? self.spec.address : '') == (has(oldSelf.spec) && has(oldSelf.spec.address) ? oldSelf.spec.address : '')",message="spec.address cannot be changed; make a new ExternalIP"
+// +kubebuilder:validation:XValidation:rule="has(self.spec.className) == has(oldSelf.spec.className) && (!has(self.spec.className) || self.spec.className == oldSelf.spec.className)",message="spec.className cannot be changed; make a new ExternalIP"
+// +kubebuilder:validation:XValidation:rule="has(self.spec.address) == has(oldSelf.spec.address) && (!has(self.spec.address) || self.spec.address == oldSelf.spec.address)",message="spec.address cannot be changed; make a new ExternalIP"
 type ExternalIP struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// +optional
+	// +kubebuilder:default={}
 	Spec ExternalIPSpec `json:"spec,omitempty"`
 	// +optional
 	Status ExternalIPStatus `json:"status,omitempty"`
