@@ -163,6 +163,11 @@ bench: build ## Measure start time, idle cost and the datapath
 	@$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 30m $(GOTESTFLAGS) ./network/controller
 	@$(GO) test $(SYSTEM_TESTS) -timeout 60m -v $(GOTESTFLAGS) ./test/bench/...
 
+.PHONY: guest
+guest: build ## A cloud of one node in a virtual machine with Debian 12's own kernel and control groups of version 2; the datapath's packets there
+	@test/guest/run.sh
+	@network/datapath/guest/run.sh $(GUEST_TESTS)
+
 .PHONY: clean
 clean: ## Delete what was built (not the state of a cloud)
 	@rm -rf bin build

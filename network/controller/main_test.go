@@ -147,10 +147,13 @@ func (w *world) clear() {
 		}
 	}
 	for ns := range namespaces {
-		require.NoError(w.t, w.DeleteAllOf(w.ctx, &corev1.Pod{}, client.InNamespace(ns), client.GracePeriodSeconds(0)))
+		// Many take longer than the API server gives one request: what it did not come to is asked for again.
+		w.eventually("the Pods are asked to go", func() bool {
+			return w.DeleteAllOf(w.ctx, &corev1.Pod{}, client.InNamespace(ns), client.GracePeriodSeconds(0)) == nil
+		})
 	}
 	for _, kind := range []client.Object{&netv1.VPC{}, &netv1.Subnet{}, &netv1.NetworkInterface{}} {
-		require.NoError(w.t, w.DeleteAllOf(w.ctx, kind))
+		w.eventually(fmt.Sprintf("every %T is asked to go", kind), func() bool { return w.DeleteAllOf(w.ctx, kind) == nil })
 	}
 	w.eventually("everything is gone and the default network is made anew", func() bool {
 		var vpcs netv1.VPCList

@@ -62,6 +62,8 @@ func TestStartTimeAndIdleCost(t *testing.T) {
 		result(t, "a new tenant's containers answer (median of 5)", fmt.Sprintf("%.1f s", seconds[2]), "seconds")
 	})
 
+	t.Run("a tenant's containers", oneAfterTheOther)
+
 	t.Run("idle", func(t *testing.T) {
 		const window = 60 * time.Second
 		settle := time.NewTimer(30 * time.Second)

@@ -103,8 +103,17 @@ func (c Cloud) KeepDown(ctx context.Context, name string) (up func()) {
 
 // Eventually waits until check returns nil and returns its last error when the time is up.
 func Eventually(ctx context.Context, within time.Duration, what string, check func(ctx context.Context) error) error {
+	return every(ctx, 200*time.Millisecond, within, what, check)
+}
+
+// EveryMoment is Eventually for what is timed: it looks a hundred times a second.
+func EveryMoment(ctx context.Context, within time.Duration, what string, check func(ctx context.Context) error) error {
+	return every(ctx, 10*time.Millisecond, within, what, check)
+}
+
+func every(ctx context.Context, interval, within time.Duration, what string, check func(ctx context.Context) error) error {
 	var last error
-	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, within, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, interval, within, true, func(ctx context.Context) (bool, error) {
 		last = check(ctx)
 		return last == nil, nil
 	})

@@ -4,7 +4,6 @@ package soak
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -16,14 +15,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/tools/clientcmd"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	machine "github.com/mnicloud/mnicloud/distro/cloud"
 	"github.com/mnicloud/mnicloud/distro/instance"
-	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 	"github.com/mnicloud/mnicloud/test/cloud"
 	"github.com/mnicloud/mnicloud/test/consistent"
 	"github.com/mnicloud/mnicloud/test/fault"
@@ -101,7 +94,7 @@ func (s *soak) well(ctx context.Context) error {
 		}
 	}
 	// The clients' certificates and the instance are what they are after the last start.
-	kube, inst, err := s.connect()
+	kube, inst, err := s.cloud.Connect()
 	if err != nil {
 		return err
 	}
@@ -113,28 +106,9 @@ func (s *soak) well(ctx context.Context) error {
 	})
 }
 
-// connect makes a client with every right, and finds the instance on the machine.
-func (s *soak) connect() (client.Client, instance.Instance, error) {
-	inst, ok, err := machine.Registry().Find(s.cloud.Instance)
-	if err != nil || !ok {
-		return nil, inst, fmt.Errorf("instance %s: found %t: %w", s.cloud.Instance, ok, err)
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", inst.AdminKubeconfig())
-	if err != nil {
-		return nil, inst, err
-	}
-	config.QPS = -1
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), netv1.AddToScheme(scheme)); err != nil {
-		return nil, inst, err
-	}
-	kube, err := client.New(config, client.Options{Scheme: scheme})
-	return kube, inst, err
-}
-
 // aNode is one of the nodes.
 func (s *soak) aNode() (instance.Node, error) {
-	_, inst, err := s.connect()
+	_, inst, err := s.cloud.Connect()
 	return instance.Node{Instance: inst, Index: 1 + s.random.IntN(nodes)}, err
 }
 
@@ -215,7 +189,7 @@ func (s *soak) deleteTenant(ctx context.Context) (string, error) {
 	if err != nil {
 		return what, err
 	}
-	kube, _, err := s.connect()
+	kube, _, err := s.cloud.Connect()
 	if err != nil {
 		return what, err
 	}

@@ -79,6 +79,16 @@ func (n *Namespace) Link(name string) netlink.Link {
 	return link
 }
 
+// AddVeth makes a veth with an end here and one in another namespace, both up.
+func (n *Namespace) AddVeth(name string, other *Namespace, otherName string, mtu int) {
+	n.t.Helper()
+	require.NoError(n.t, n.links.LinkAdd(&netlink.Veth{
+		LinkAttrs: netlink.LinkAttrs{Name: name, MTU: mtu}, PeerName: otherName, PeerNamespace: netlink.NsFd(int(other.handle)), PeerMTU: uint32(mtu),
+	}))
+	n.up(name)
+	other.up(otherName)
+}
+
 // AddAddress gives a link an address with its prefix length (192.0.2.1/24).
 func (n *Namespace) AddAddress(link, address string) {
 	n.t.Helper()
