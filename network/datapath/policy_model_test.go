@@ -242,7 +242,7 @@ func (p modelPacket) send(from *pod) outcome {
 func TestEveryPacketIsJudgedAsTheModelJudges(t *testing.T) {
 	const packets = 1500 // of which the first is seldom older than the timeout of closed connections, which the model does not know
 	for seed := range uint64(12) {
-		c := newTenants(t)
+		c := tenantsAlone(t)
 		r := rand.New(rand.NewPCG(seed, 7))
 		pods := []*pod{c.a1, c.a2, c.a3, c.a4, c.nodes[0].pod(7, 1001, "10.0.1.13")}
 		judges := map[*pod]*judge{}

@@ -51,8 +51,6 @@ if [ ! -e "$base" ]; then
 	rm -rf "$root"
 fi
 
-[ "${1:-}" != --prepare ] || exit 0
-
 # A disk with that and with what was built.
 root=$work/root
 mkdir -p "$root"
