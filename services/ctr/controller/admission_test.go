@@ -70,6 +70,15 @@ func TestTheAPIServerRefusesContainersThatCannotBe(t *testing.T) {
 			c.Spec.Probes = &ctrv1.Probes{Liveness: &ctrv1.Probe{HTTPGet: &ctrv1.HTTPGet{Port: 80, Path: "healthz"}}}
 		}, "path must begin with a slash, such as /healthz"},
 		{"a node", func(c *ctrv1.Container) { c.Spec.Node = "Node 1" }, "node must be the name of a node, such as node-1"},
+		{"an argument longer than Linux takes", func(c *ctrv1.Container) { c.Spec.Args = []string{"a", strings.Repeat("x", 200_000)} }, "spec.args[1]"},
+		{"a command longer than Linux takes", func(c *ctrv1.Container) { c.Spec.Command = []string{strings.Repeat("x", 30_001)} }, "spec.command[0]"},
+		{"a NUL in the command", func(c *ctrv1.Container) { c.Spec.Command = []string{"sh", "a\x00b"} }, "must not hold a NUL character"},
+		{"a NUL in the arguments", func(c *ctrv1.Container) { c.Spec.Args = []string{"a\x00b"} }, "must not hold a NUL character"},
+		{"a NUL in a probe's command", func(c *ctrv1.Container) {
+			c.Spec.Probes = &ctrv1.Probes{Startup: &ctrv1.Probe{Exec: &ctrv1.Exec{Command: []string{"a\x00b"}}}}
+		}, "must not hold a NUL character"},
+		{"a NUL in a variable", func(c *ctrv1.Container) { c.Spec.Env = []ctrv1.EnvVar{{Name: "A", Value: "a\x00b"}} }, "value must not hold a NUL character"},
+		{"a variable longer than Linux takes", func(c *ctrv1.Container) { c.Spec.Env = []ctrv1.EnvVar{{Name: "A", Value: strings.Repeat("x", 30_001)}} }, "spec.env[0].value"},
 		{"a long name", func(c *ctrv1.Container) { c.Name = strings.Repeat("a", 64) }, "metadata.name must be at most 63"},
 		{"a name with dots", func(c *ctrv1.Container) { c.Name = "a.b" }, "metadata.name must be"},
 	} {

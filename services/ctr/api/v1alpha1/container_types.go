@@ -28,7 +28,8 @@ type EnvVar struct {
 	Name string `json:"name"`
 	// Value of the variable; `$(OTHER)` is replaced by OTHER's value, `$$` by `$`.
 	// +optional
-	// +kubebuilder:validation:MaxLength=32768
+	// +kubebuilder:validation:MaxLength=30000
+	// +kubebuilder:validation:XValidation:rule="!self.contains('\\x00')",message="value must not hold a NUL character: it ends what the kernel is given"
 	Value string `json:"value,omitempty"`
 }
 
@@ -77,6 +78,8 @@ type Exec struct {
 	// Command and its arguments; no shell is involved.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=30000
+	// +kubebuilder:validation:items:XValidation:rule="!self.contains('\\x00')",message="must not hold a NUL character: it ends what the kernel is given"
 	// +listType=atomic
 	Command []string `json:"command"`
 }
@@ -171,14 +174,18 @@ type ContainerSpec struct {
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:XValidation:rule="self.matches('^(([a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?([.][a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?)+(:[0-9]+)?|[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?:[0-9]+)/)?[a-z0-9]+(([.]|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+(([.]|_|__|-+)[a-z0-9]+)*)*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[a-f0-9]{64})?$')",message="image must be [registry/]repository[:tag][@sha256:digest] with the repository in lower case, such as registry.mni.internal/shop/web:1"
 	Image string `json:"image"`
-	// Command replaces the image's entrypoint.
+	// Command replaces the image's entrypoint. Linux starts no program with a string of 128 KiB or more; 30000 characters always fit.
 	// +optional
 	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=30000
+	// +kubebuilder:validation:items:XValidation:rule="!self.contains('\\x00')",message="must not hold a NUL character: it ends what the kernel is given"
 	// +listType=atomic
 	Command []string `json:"command,omitempty"`
 	// Args replace the image's arguments.
 	// +optional
 	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=30000
+	// +kubebuilder:validation:items:XValidation:rule="!self.contains('\\x00')",message="must not hold a NUL character: it ends what the kernel is given"
 	// +listType=atomic
 	Args []string `json:"args,omitempty"`
 	// Env are environment variables. MNI_NAME, MNI_ADDRESS, MNI_VPC, MNI_SUBNET and MNI_NODE are
