@@ -214,6 +214,7 @@ func TestAContainerIsAsItsPodIs(t *testing.T) {
 		{"no such image", waits("ErrImagePull", pull), "ImagePullFailed", status.Error, "spec.image whoami:1 cannot be pulled (" + pull + "); correct the image"},
 		{"no such image, backing off", waits("ImagePullBackOff", `Back-off pulling image "whoami:1": ErrImagePull: `+pull), "ImagePullFailed", status.Error, "spec.image whoami:1 cannot be pulled (" + pull + "); correct the image"},
 		{"no such image, backing off without a cause", waits("ImagePullBackOff", `Back-off pulling image "whoami:1"`), "ImagePullFailed", status.Error, "spec.image whoami:1 cannot be pulled; correct the image"},
+		{"an image that needs credentials", waits("ErrImagePull", `pulling from host registry.mni.internal failed with status code [manifests 1]: 401 Unauthorized`), "ImagePullFailed", status.Error, "the registry wants credentials: give the service account default of this namespace an image pull secret"},
 		{"no image name", waits("InvalidImageName", "x"), "InvalidImageName", status.Error, "spec.image whoami:1"},
 		{"no such command", waits("RunContainerError", `exec: "x": not found`), "StartFailed", status.Error, `(exec: "x": not found); correct spec.command`},
 		{"crashes", state(func(s *corev1.ContainerStatus) {

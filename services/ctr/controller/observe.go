@@ -49,7 +49,7 @@ func waiting(c *ctrv1.Container, pod *corev1.Pod, container *corev1.ContainerSta
 	switch state.Reason {
 	case "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "RegistryUnavailable", "ImageInspectError", "SignatureValidationFailed":
 		return conditions.Failed("ImagePullFailed", fmt.Sprintf(
-			"spec.image %s cannot be pulled%s; correct the image, or push it to its registry: pulling is tried again", c.Spec.Image, why("", pullProblem(state.Message))))
+			"spec.image %s cannot be pulled%s; %s: pulling is tried again", c.Spec.Image, why("", pullProblem(state.Message)), pullRemedy(state.Message)))
 	case "InvalidImageName":
 		return conditions.Failed("InvalidImageName", fmt.Sprintf("spec.image %s is not an image reference; write [registry/]repository[:tag]", c.Spec.Image))
 	case "CrashLoopBackOff":
@@ -72,6 +72,16 @@ func pullProblem(message string) string {
 		return ""
 	}
 	return message
+}
+
+// pullRemedy says what to do about a pull that failed, by what containerd says the registry answered.
+func pullRemedy(message string) string {
+	for _, refused := range []string{"401 Unauthorized", "403 Forbidden", "authorization failed", "authentication required", "insufficient_scope"} {
+		if strings.Contains(message, refused) {
+			return "the registry wants credentials: give the service account default of this namespace an image pull secret, or correct the image"
+		}
+	}
+	return "correct the image, or push it to its registry"
 }
 
 // crashed tells of a container that ended although it should run. It is started again with growing pauses.
