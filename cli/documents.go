@@ -250,6 +250,10 @@ func (d *document) complete() error {
 			return d.errorf(field, "%s is missing: say for example\napiVersion: vpc.mnicloud.jp/v1alpha1\nkind: Vpc", field)
 		}
 	}
+	name, written, _ := unstructured.NestedFieldNoCopy(d.object.Object, "metadata", "name")
+	if _, isText := name.(string); written && name != nil && !isText {
+		return d.errorf("metadata.name", "%s: metadata.name: expected string: %s", d.object.GetKind(), needsQuotes)
+	}
 	if d.object.GetName() == "" {
 		return d.errorf("metadata", "%s: metadata.name is missing", d.object.GetKind())
 	}

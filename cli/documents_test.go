@@ -61,6 +61,21 @@ func TestObjectsOfAListAreFoundInIt(t *testing.T) {
 	require.ErrorContains(t, errs[0], "standard input:11: not an object")
 }
 
+func TestANameThatYAMLTakesForSomethingElseIsAskedToBeQuoted(t *testing.T) {
+	for name, says := range map[string]string{
+		"y": "needs quotes", "1": "needs quotes", "[a]": "needs quotes", "~": "metadata.name is missing", `""`: "metadata.name is missing",
+	} {
+		text := "apiVersion: vpc.mnicloud.jp/v1alpha1\nkind: Vpc\nmetadata:\n  namespace: red\n  name: " + name + "\n"
+		documents, errs := readDocuments(&resource.FilenameOptions{Filenames: []string{"-"}}, strings.NewReader(text))
+		require.Empty(t, documents, name)
+		require.Len(t, errs, 1, name)
+		require.ErrorContains(t, errs[0], says, name)
+		if says == "needs quotes" {
+			require.ErrorContains(t, errs[0], "standard input:5: Vpc: metadata.name: ", name)
+		}
+	}
+}
+
 func TestFilesThatCannotBeRead(t *testing.T) {
 	empty := t.TempDir()
 	write(t, empty, "more/a.yaml", webYAML)
@@ -85,5 +100,7 @@ func TestSchemaErrorsNameTheirFields(t *testing.T) {
 	require.Equal(t, []schemaError{{field: "spec.ports[0].prot", unknown: true}, {field: "spec.command", message: "expected list"}},
 		schemaErrors("errors:\n  .spec.ports[0].prot: field not declared in schema\n  .spec.command: expected list, got &{top}"))
 	require.Equal(t, []schemaError{{field: "spec.foo", unknown: true}}, schemaErrors(`strict decoding error: unknown field "spec.foo"`))
+	require.Equal(t, []schemaError{{field: "spec.ports[0].port", message: "must be a number, without quotes"}},
+		schemaErrors("failed to create typed patch object (a/b; ctr.mnicloud.jp/v1alpha1, Kind=Container): .spec.ports[0].port: expected numeric (int or float), got string"))
 	require.Empty(t, schemaErrors("etcdserver: request timed out"))
 }

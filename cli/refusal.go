@@ -58,9 +58,12 @@ type schemaError struct {
 	unknown        bool
 }
 
+// needsQuotes is said of a value that should be text and is something else.
+const needsQuotes = "a value that YAML takes for something else (1, 1.0, yes, n, null) needs quotes"
+
 var (
 	undeclaredField = regexp.MustCompile(`\.([^\s:]+): field not declared in schema`)
-	mistypedField   = regexp.MustCompile(`\.([^\s:]+): (expected \w+), got`)
+	mistypedField   = regexp.MustCompile(`\.([^\s:]+): (expected \w+)(?: \([^)]*\))?, got`)
 	strictUnknown   = regexp.MustCompile(`unknown field "([^"]+)"`)
 	givenTwice      = regexp.MustCompile(`\.([^\s:]+): duplicate entries for key \[(\w*)="([^"]*)"\]`)
 )
@@ -75,8 +78,11 @@ func schemaErrors(message string) []schemaError {
 	}
 	for _, m := range mistypedField.FindAllStringSubmatch(message, -1) {
 		wanted := m[2]
+		if wanted == "expected numeric" {
+			wanted = "must be a number, without quotes"
+		}
 		if wanted == "expected string" {
-			wanted += ": a value that YAML takes for something else (1, 1.0, yes, n, null) needs quotes"
+			wanted += ": " + needsQuotes
 		}
 		found = append(found, schemaError{field: m[1], message: wanted})
 	}
