@@ -24,7 +24,7 @@ func Commands() []*cobra.Command {
 }
 
 func instanceFlag(cmd *cobra.Command, name *string) {
-	cmd.Flags().StringVar(name, "instance", defaultInstance(), "name of the cloud on this machine (environment: MNI_INSTANCE)")
+	cmd.Flags().StringVar(name, "instance", instance.FromEnvironment(), "name of the cloud on this machine (environment: "+instance.Variable+")")
 	_ = cmd.RegisterFlagCompletionFunc("instance", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		all, err := cloud.Registry().List()
 		if err != nil {
@@ -36,13 +36,6 @@ func instanceFlag(cmd *cobra.Command, name *string) {
 		}
 		return names, cobra.ShellCompDirectiveNoFileComp
 	})
-}
-
-func defaultInstance() string {
-	if name := os.Getenv("MNI_INSTANCE"); name != "" {
-		return name
-	}
-	return instance.Default
 }
 
 // progress prints each step with the time since the command began.

@@ -88,7 +88,7 @@ func partLogs(cmd *cobra.Command, part string) (dir string, ok bool) {
 			return "", false
 		}
 	}
-	name := defaultInstance()
+	name := instance.FromEnvironment()
 	if f := cmd.Flag("instance"); f != nil && f.Changed {
 		name = f.Value.String()
 	}

@@ -27,7 +27,7 @@ func Command() *cobra.Command {
 An image pushed as NAME:TAG is ` + registry.Name + `/NAME:TAG in a Container or Pod.`,
 	}
 	var access accessFlags
-	command.PersistentFlags().StringVar(&access.instance, "instance", instance.Default, "name of the cloud")
+	command.PersistentFlags().StringVar(&access.instance, "instance", instance.FromEnvironment(), "name of the cloud on this machine (environment: "+instance.Variable+")")
 	for _, c := range []*cobra.Command{pushCommand(&access), listCommand(&access), removeCommand(&access), pruneCommand(&access)} {
 		access.register(c)
 		command.AddCommand(c)

@@ -2,12 +2,24 @@ package instance
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
 )
 
 // Default is the name of the instance that commands use when none is named.
 const Default = "default"
+
+// Variable is the environment variable that names the instance to use.
+const Variable = "MNI_INSTANCE"
+
+// FromEnvironment is the instance to use when the command line names none: Variable's, or Default.
+func FromEnvironment() string {
+	if name := os.Getenv(Variable); name != "" {
+		return name
+	}
+	return Default
+}
 
 // The folders under which every instance has its own.
 const (

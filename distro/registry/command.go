@@ -33,7 +33,7 @@ is added. From then on everybody else is refused; Pods pull with an image pull s
 The cloud's own images (` + Name + `/` + SystemPrefix + `...) need no secret on the cloud's nodes.`,
 	}
 	var name string
-	command.PersistentFlags().StringVar(&name, "instance", instance.Default, "name of the cloud")
+	command.PersistentFlags().StringVar(&name, "instance", instance.FromEnvironment(), "name of the cloud on this machine (environment: "+instance.Variable+")")
 	state := func() (State, error) {
 		found, err := Find(name)
 		return StateOf(found), err
@@ -114,12 +114,16 @@ func removeUserCommand(state func() (State, error)) *cobra.Command {
 		Use:   "rm NAME",
 		Short: "Remove a user; authentication stays on",
 		Args:  cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			s, err := state()
 			if err != nil {
 				return err
 			}
-			return s.RemoveUser(args[0])
+			if err := s.RemoveUser(args[0]); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "user %s is removed; authentication stays on, `%s registry open` turns it off\n", args[0], cmd.Root().CommandPath())
+			return nil
 		},
 	}
 }
@@ -129,12 +133,16 @@ func offCommand(state func() (State, error)) *cobra.Command {
 		Use:   "open",
 		Short: "Turn authentication off and remove all users",
 		Args:  cobra.NoArgs,
-		RunE: func(_ *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := state()
 			if err != nil {
 				return err
 			}
-			return s.TurnOffAuthentication()
+			if err := s.TurnOffAuthentication(); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "authentication is off: whoever reaches %s may use it\n", Name)
+			return nil
 		},
 	}
 }

@@ -100,8 +100,17 @@ func ClientOf(i instance.Instance) (Client, error) { return StateOf(i).Client(En
 // Find is the instance of a name, which must have been started once.
 func Find(name string) (instance.Instance, error) {
 	found, ok, err := instance.Registry{Dir: instance.StateRoot}.Find(name)
+	if err == nil && ok {
+		ok = started(found.PKIDir()) // the default instance is known without ever having been started
+	}
 	if err == nil && !ok {
 		err = fmt.Errorf("no cloud named %q on this machine: start it with `mni up --instance %s`, or name another with --instance", name, name)
 	}
 	return found, err
+}
+
+// started says that an instance with this folder of certificates was started once. A folder that cannot be looked at counts.
+func started(pkiDir string) bool {
+	_, err := os.Stat(pkiDir)
+	return !errors.Is(err, fs.ErrNotExist)
 }
