@@ -42,15 +42,16 @@ func (c Cloud) await(ctx context.Context, options parts.Options, plan supervisor
 		return err
 	}
 	progress("nodes are ready")
+	// The Pods first: a Service whose Pods are not there yet refuses, and each refusal counts as a drop.
+	if err := awaitPods(ctx, kube); err != nil {
+		return fmt.Errorf("the first Pods do not answer: %w", err)
+	}
+	progress("Pods answer")
 	dns := options.Instance.Addresses().DNS.String()
 	if err := awaitDNS(ctx, dns); err != nil {
 		return fmt.Errorf("the cluster's DNS at %s does not answer: %w", dns, err)
 	}
 	progress("DNS answers")
-	if err := awaitPods(ctx, kube); err != nil {
-		return fmt.Errorf("the first Pods do not answer: %w", err)
-	}
-	progress("Pods answer")
 	return nil
 }
 
