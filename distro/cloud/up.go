@@ -187,7 +187,7 @@ func (c Cloud) clearGround(ctx context.Context, progress Progress) error {
 		listen = append(listen, netip.AddrPortFrom(a.Machine, port))
 	}
 	return preflight.Error(preflight.Check(ctx, preflight.Options{
-		StateDir: instance.StateRoot, Listen: listen, Ranges: a.Ranges(), OwnLinks: []string{c.Instance.LinkPrefix() + "-"},
+		StateDir: c.Instance.StateDir(), Listen: listen, Ranges: a.Ranges(), OwnLinks: []string{c.Instance.LinkPrefix() + "-"},
 		ListenUDP: []netip.AddrPort{netip.AddrPortFrom(a.Machine, uint16(a.VXLANPort))},
 	}))
 }
