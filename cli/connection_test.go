@@ -53,6 +53,7 @@ func (c *cloud) testConnection(t *testing.T) {
 		require.Equal(t, found, get(state))
 		t.Setenv("KUBECONFIG", filepath.Join(home, "nothing"))
 		require.Contains(t, get(state).stderr, "no cloud found")
+		require.Equal(t, errNoCloud.Error(), strings.TrimPrefix(strings.TrimSpace(runMni(t.Context(), state, "", "get", "vpc").stderr), "error: "), "and nothing of the library's own words")
 		require.Equal(t, found, get(state, "--instance", "c1"))
 	})
 	t.Run("the namespace of the kubeconfig's context", func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/client-go/tools/clientcmd"
 )
 
 // usageError is a command line that cannot be understood.
@@ -45,6 +46,9 @@ func (c *connection) explain(err error) error {
 			several[i] = c.explain(several[i])
 		}
 		return errors.Join(several...)
+	}
+	if clientcmd.IsEmptyConfig(err) {
+		return errNoCloud
 	}
 	if message, ok := c.unreachable(err); ok {
 		return rewordedError{message, err}

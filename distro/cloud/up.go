@@ -182,14 +182,20 @@ func (c Cloud) clearGround(ctx context.Context, progress Progress) error {
 		return fmt.Errorf("the machine has a route to %s, which overlaps the range %s of instance %q: remove the route, or use another instance (--instance NAME)",
 			theirs, ours, c.Instance.Name)
 	}
+	return preflight.Error(preflight.Check(ctx, needs(c.Instance)))
+}
+
+// needs is what a new instance needs of the machine. Its own folder of state may be a disk of its own.
+func needs(inst instance.Instance) preflight.Options {
+	a := inst.Addresses()
 	var listen []netip.AddrPort
 	for _, port := range parts.MachinePorts {
 		listen = append(listen, netip.AddrPortFrom(a.Machine, port))
 	}
-	return preflight.Error(preflight.Check(ctx, preflight.Options{
-		StateDir: c.Instance.StateDir(), Listen: listen, Ranges: a.Ranges(), OwnLinks: []string{c.Instance.LinkPrefix() + "-"},
+	return preflight.Options{
+		StateDir: inst.StateDir(), Listen: listen, Ranges: a.Ranges(), OwnLinks: []string{inst.LinkPrefix() + "-"},
 		ListenUDP: []netip.AddrPort{netip.AddrPortFrom(a.Machine, uint16(a.VXLANPort))},
-	}))
+	}
 }
 
 // prepare makes everything that the parts stand on.

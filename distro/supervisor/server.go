@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -112,6 +113,18 @@ func (c *Client) Stop(ctx context.Context) error {
 	return err
 }
 
+// unanswered says why a request got no answer. Who may not open the socket cannot know whether anybody listens.
+func unanswered(err error) error {
+	var op *net.OpError
+	switch dialed := errors.As(err, &op) && op.Op == "dial"; {
+	case dialed && errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("only root may ask the supervisor: run it with sudo (%w)", err)
+	case dialed:
+		return ErrNotRunning
+	}
+	return fmt.Errorf("ask the supervisor: %w", err)
+}
+
 func (c *Client) do(ctx context.Context, method, path string, body []byte) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, method, "http://supervisor"+path, bytes.NewReader(body))
 	if err != nil {
@@ -119,11 +132,7 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte) ([]by
 	}
 	answer, err := c.http.Do(request)
 	if err != nil {
-		var op *net.OpError
-		if errors.As(err, &op) && op.Op == "dial" {
-			return nil, ErrNotRunning
-		}
-		return nil, fmt.Errorf("ask the supervisor: %w", err)
+		return nil, unanswered(err)
 	}
 	defer func() { _ = answer.Body.Close() }()
 	content, err := io.ReadAll(answer.Body)
