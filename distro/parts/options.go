@@ -1,7 +1,9 @@
 package parts
 
 import (
+	"bytes"
 	"crypto/sha256"
+	"debug/elf"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -122,14 +124,14 @@ func (i Instance) Plan() (supervisor.Plan, error) {
 
 func (s spec) revision() (string, error) {
 	sum := sha256.New()
-	stat, err := os.Stat(s.binary)
+	program, err := identity(s.binary)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("the program %s is missing: run `make build`", s.binary)
+	}
 	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return "", fmt.Errorf("the program %s is missing: run `make build`", s.binary)
-		}
 		return "", err
 	}
-	fmt.Fprintln(sum, stat.ModTime().UnixNano(), stat.Size())
+	fmt.Fprintln(sum, program)
 	for _, f := range s.files {
 		fmt.Fprintln(sum, f.Path, f.Content)
 	}
@@ -141,6 +143,25 @@ func (s spec) revision() (string, error) {
 		fmt.Fprintln(sum, string(content))
 	}
 	return hex.EncodeToString(sum.Sum(nil)[:8]), nil
+}
+
+// identity is what changes when a program does: its Go build ID, which is the same when it is built again from the same
+// sources, or else when its file was written and how long it is.
+func identity(program string) (string, error) {
+	stat, err := os.Stat(program)
+	if err != nil {
+		return "", err
+	}
+	if file, err := elf.Open(program); err == nil {
+		defer func() { _ = file.Close() }()
+		if section := file.Section(".note.go.buildid"); section != nil {
+			note, err := section.Data()
+			if err == nil && bytes.Contains(note, []byte{'/'}) { // ACTION/.../CONTENT; an ID that was taken out has none
+				return hex.EncodeToString(note), nil
+			}
+		}
+	}
+	return fmt.Sprint(stat.ModTime().UnixNano(), " ", stat.Size()), nil
 }
 
 // machinePart is a part that runs on the machine itself.

@@ -160,6 +160,26 @@ func TestAPartIsRestartedWhenWhatItReadsChanges(t *testing.T) {
 	require.ErrorContains(t, err, "make build")
 }
 
+func TestAProgramThatIsBuiltAgainWithoutAChangeRestartsNothing(t *testing.T) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	content, err := os.ReadFile(self)
+	require.NoError(t, err)
+	program := filepath.Join(t.TempDir(), "program")
+	require.NoError(t, os.WriteFile(program, content, 0o700))
+	before, err := identity(program)
+	require.NoError(t, err)
+	require.NoError(t, os.Chtimes(program, time.Time{}, time.Now().Add(time.Hour)))
+	again, err := identity(program)
+	require.NoError(t, err)
+	require.Equal(t, before, again)
+
+	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\n"), 0o700))
+	other, err := identity(program)
+	require.NoError(t, err)
+	require.NotEqual(t, before, other)
+}
+
 func TestAuditKeepsNoSecret(t *testing.T) {
 	var policy struct {
 		Rules []struct {
