@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,6 +18,7 @@ import (
 const (
 	hostLink      = "host"
 	vxlanLink     = "vxlan"
+	uplinkLink    = "uplink"
 	podLinkPrefix = "pod_"
 )
 
@@ -34,6 +36,11 @@ func (d *Datapath) AttachHost() error {
 // AttachVXLAN attaches vxlan_ingress at the vxlan device, like AttachPod.
 func (d *Datapath) AttachVXLAN() error {
 	return d.attach(bpfProgVxlanIngress, vxlanLink, d.config.VXLANIfindex)
+}
+
+// AttachUplink attaches uplink_ingress at the uplink, like AttachPod.
+func (d *Datapath) AttachUplink() error {
+	return d.attach(bpfProgUplinkIngress, uplinkLink, d.config.UplinkIfindex)
 }
 
 // DetachPod removes a Pod's program and its drop counters. That the interface, or its program, is gone is no error.
@@ -59,7 +66,7 @@ func (d *Datapath) CollectLinks() (int, error) {
 	var removed int
 	var errs []error
 	for _, entry := range entries {
-		if entry.Name() == hostLink || entry.Name() == vxlanLink {
+		if slices.Contains([]string{hostLink, vxlanLink, uplinkLink}, entry.Name()) {
 			continue
 		}
 		digits, ok := strings.CutPrefix(entry.Name(), podLinkPrefix)

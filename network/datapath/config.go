@@ -11,6 +11,9 @@ import (
 // DefaultVXLANPort is the UDP port IANA gave to VXLAN (RFC 7348).
 const DefaultVXLANPort = 4789
 
+// DefaultOutsideVNI is no Subnet's.
+const DefaultOutsideVNI = 2
+
 // DefaultHairpinAddress stands for the client when a Service sends a Pod's traffic back to the same Pod: a Pod would not
 // take a packet from its own address. It is link-local and means the same on every node.
 var DefaultHairpinAddress = netip.AddrFrom4([4]byte{169, 254, 0, 1})
@@ -45,6 +48,12 @@ type Config struct {
 	HostPeerIfindex int
 	// VXLANIfindex is of the flow-based ("external") vxlan device: vxlan_ingress is at its ingress.
 	VXLANIfindex int
+	// UplinkIfindex is of the link to the underlay: uplink_ingress is at its ingress, and what leaves the cloud leaves there.
+	UplinkIfindex int
+	// NodeAddress is this node's on the underlay.
+	NodeAddress netip.Addr
+	// OutsideVNI is the VNI of what members send to each other that is for external addresses; default DefaultOutsideVNI.
+	OutsideVNI uint32
 	// ForceClsact attaches with clsact filters even where tcx is available.
 	ForceClsact bool
 	// ConntrackEntries is the size of the table of flows through Services (two entries a flow); default 131072.
@@ -56,6 +65,9 @@ type Config struct {
 func (c *Config) setDefaults() {
 	if c.VXLANPort == 0 {
 		c.VXLANPort = DefaultVXLANPort
+	}
+	if c.OutsideVNI == 0 {
+		c.OutsideVNI = DefaultOutsideVNI
 	}
 	if !c.HairpinAddress.IsValid() {
 		c.HairpinAddress = DefaultHairpinAddress
@@ -88,6 +100,9 @@ func (c *Config) validate() error {
 	check(c.HostPeerIfindex > 0, "HostPeerIfindex is %d: make the host's veth first", c.HostPeerIfindex)
 	check(c.HostMAC != MAC{}, "HostMAC is empty: give the MAC address of the host's veth")
 	check(c.VXLANIfindex > 0, "VXLANIfindex is %d: make the vxlan device first", c.VXLANIfindex)
+	check(c.UplinkIfindex > 0, "UplinkIfindex is %d: give the link to the underlay", c.UplinkIfindex)
+	check(c.NodeAddress.Is4(), "NodeAddress %v is not an IPv4 address", c.NodeAddress)
+	check(c.OutsideVNI < 1<<24 && c.OutsideVNI != c.DefaultVNI, "OutsideVNI %d is not a VNI (1 to 16777215) other than DefaultVNI", c.OutsideVNI)
 	return errors.Join(errs...)
 }
 
@@ -108,6 +123,9 @@ func (c *Config) apply(spec *ebpf.CollectionSpec) error {
 		bpfVarHostIfindex:          uint32(c.HostIfindex),
 		bpfVarVxlanIfindex:         uint32(c.VXLANIfindex),
 		bpfVarHostMac:              c.HostMAC,
+		bpfVarOutsideVni:           c.OutsideVNI,
+		bpfVarUplinkIfindex:        uint32(c.UplinkIfindex),
+		bpfVarNodeAddress:          c.NodeAddress.As4(),
 	}
 	for name, value := range constants {
 		variable, ok := spec.Variables[name]

@@ -26,6 +26,10 @@ type (
 	HopTable = Table[HopKey, Hop, bpfHopKey, bpfHop]
 	// MemberTable holds the members of the network by their address on the underlay.
 	MemberTable = Table[netip.Addr, Member, bpfAddress, bpfMember]
+	// ExternalTable says what has external addresses.
+	ExternalTable = Table[netip.Prefix, External, bpfExternalKey, bpfExternal]
+	// FloatingTable has the external addresses of interfaces.
+	FloatingTable = Table[FloatingKey, Floating, bpfFloatingKey, bpfFloating]
 	// ForwarderTable has the members that send on what others sent.
 	ForwarderTable = Table[ForwarderKey, Forwarder, bpfForwarderKey, bpfForwarder]
 )
@@ -56,6 +60,11 @@ type Datapath struct {
 	Members *MemberTable
 	// Forwarders are members that may send as others in a VPC.
 	Forwarders *ForwarderTable
+	// Externals say what has the external addresses: pools' ranges, which nothing has, and within them single addresses. Every node
+	// has all of them.
+	Externals *ExternalTable
+	// Floatings are the external addresses of interfaces, of VPCs that have one here.
+	Floatings *FloatingTable
 	// Services and their backends.
 	Services *Services
 	// Conntrack is the flows through Services.
@@ -140,6 +149,8 @@ func (d *Datapath) openTables() {
 	d.Hops = newTable(m[bpfMapHops], bpfMapHops, hopKeyCodec(), hopCodec())
 	d.Members = newTable(m[bpfMapMembers], bpfMapMembers, addrCodec(), memberCodec())
 	d.Forwarders = newTable(m[bpfMapForwarders], bpfMapForwarders, forwarderKeyCodec(), forwarderCodec())
+	d.Externals = newTable(m[bpfMapExternals], bpfMapExternals, prefixCodec(), externalCodec())
+	d.Floatings = newTable(m[bpfMapFloatings], bpfMapFloatings, floatingKeyCodec(), floatingCodec())
 	d.Conntrack = &Conntrack{m: m[bpfMapConntracks]}
 	d.Flows = &Flows{m: m[bpfMapFlows]}
 	d.Openings = &Openings{m: m[bpfMapAliasFlows]}

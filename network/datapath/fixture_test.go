@@ -40,8 +40,8 @@ func testMain(m *testing.M) int {
 }
 
 const (
-	hostIfindex, hostPeerIfindex, vxlanIfindex = 10, 11, 12
-	firstPodIfindex                            = 21
+	hostIfindex, hostPeerIfindex, vxlanIfindex, uplinkIfindex = 10, 11, 12, 13
+	firstPodIfindex                                           = 21
 )
 
 // cloud is nodes whose programs run without being attached (BPF_PROG_TEST_RUN). What one sends, another can be given.
@@ -73,12 +73,17 @@ func newCloud(t testing.TB, nodes int, settings ...func(*Config)) *cloud {
 	runtime.LockOSThread() // for good: the thread is in another namespace and dies with the test
 	require.NoError(t, unix.Unshare(unix.CLONE_NEWNET), "make a network namespace (needs root)")
 	for ifindex := hostIfindex; ifindex < firstPodIfindex+10; ifindex++ { // any device does: nothing is sent
-		require.NoError(t, netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("any%d", ifindex), Index: ifindex}}))
+		device := netlink.LinkAttrs{Name: fmt.Sprintf("any%d", ifindex), Index: ifindex}
+		if ifindex == uplinkIfindex {
+			device.HardwareAddr = uplinkMAC.HardwareAddr()
+		}
+		require.NoError(t, netlink.LinkAdd(&netlink.Bridge{LinkAttrs: device}))
 	}
 	c := &cloud{t: t}
 	for i := range nodes {
 		config := testConfig(bpffs(t))
 		config.HostIfindex, config.HostPeerIfindex, config.VXLANIfindex = hostIfindex, hostPeerIfindex, vxlanIfindex
+		config.UplinkIfindex, config.NodeAddress = uplinkIfindex, netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)})
 		for _, set := range settings {
 			set(&config)
 		}
@@ -196,6 +201,9 @@ func (n *node) run(program string, frame []byte, ctx skBuff, trace bpfTrace) out
 	o.told = o.drop != 0 && action == 7
 	if o.drop != 0 && !o.told {
 		require.EqualValues(t, 2, action, "counted as dropped (%s) but neither TC_ACT_SHOT nor TC_ACT_REDIRECT", o.drop)
+	} else if o.target == bpfTraceTargetTRACE_STACK {
+		require.EqualValues(t, -1, int32(action), "left to the stack, but not TC_ACT_UNSPEC")
+		require.Equal(t, frame, o.frame, "it was changed")
 	} else {
 		require.EqualValues(t, 7, action, "neither counted as dropped nor TC_ACT_REDIRECT")
 	}
@@ -208,7 +216,7 @@ func (n *node) run(program string, frame []byte, ctx skBuff, trace bpfTrace) out
 		Target: Target(o.target), Ifindex: int(o.trace.Ifindex), VNI: o.trace.Vni, Member: foretold.Member, Steps: stepsOf(log),
 		Drop: o.drop, DropIfindex: o.dropAt,
 	}
-	if action == actionRedirect {
+	if action == actionRedirect || o.target == bpfTraceTargetTRACE_STACK {
 		actual.Frame = o.frame
 	}
 	require.Equal(t, actual, foretold, "the tracer foretold something else")

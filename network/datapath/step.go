@@ -36,12 +36,17 @@ const (
 	StepIngress = StepKind(bpfTraceStepKindSTEP_INGRESS)
 	// StepOpened: one who may opens a connection to an infrastructure address. The interface's VPC and its own address.
 	StepOpened = StepKind(bpfTraceStepKindSTEP_OPENED)
+	// StepExternal: the destination is an external address that an interface has. VNI and address of the interface.
+	StepExternal = StepKind(bpfTraceStepKindSTEP_EXTERNAL)
+	// StepFloating: it leaves the VPC from the external address that its sender has. The VPC's identity, the external address.
+	StepFloating = StepKind(bpfTraceStepKindSTEP_FLOATING)
 )
 
 var stepNames = map[StepKind]string{
 	StepSource: "source", StepMember: "member", StepMemberSource: "member-source", StepAnswer: "answer", StepService: "service",
 	StepServiceAnswer: "service-answer", StepSubnet: "subnet", StepRoute: "route", StepEndpoint: "endpoint", StepOutside: "outside",
 	StepEgress: "egress-policy", StepIngress: "ingress-policy", StepOpened: "infrastructure-address",
+	StepExternal: "external-address", StepFloating: "floating-ip",
 }
 
 func (k StepKind) String() string {

@@ -31,6 +31,8 @@ func testConfig(pinPath string) Config {
 		HostMAC:            MAC{2, 0, 0, 0, 0, 1},
 		HostPeerIfindex:    102,
 		VXLANIfindex:       103,
+		UplinkIfindex:      104,
+		NodeAddress:        netip.MustParseAddr("192.0.2.1"),
 		ConntrackEntries:   1024,
 		FlowEntries:        4096,
 	}
@@ -70,6 +72,15 @@ func TestTablesKeepWhatIsSetAcrossARestart(t *testing.T) {
 	require.NoError(t, d.Routes.Set(route, Route{VNI: 1002}))
 	require.NoError(t, d.Members.Set(addr("192.0.2.3"), Member{}))
 	require.NoError(t, d.Forwarders.Set(ForwarderKey{addr("192.0.2.3"), 7}, Forwarder{}))
+	externals := map[netip.Prefix]External{
+		prefix("203.0.113.0/24"): {},
+		prefix("203.0.113.5/32"): {Kind: ExternalFloating, Target: EndpointKey{1001, nic.Address}, VPCID: 7, Node: addr("192.0.2.3")},
+	}
+	floatings := map[FloatingKey]Floating{{7, nic.Address}: {addr("203.0.113.5")}}
+	_, err := d.Externals.Sync(externals)
+	require.NoError(t, err)
+	_, err = d.Floatings.Sync(floatings)
+	require.NoError(t, err)
 
 	restarted := mustLoad(t, testConfig(pins))
 	subnets, err := restarted.Subnets.List()
@@ -91,6 +102,12 @@ func TestTablesKeepWhatIsSetAcrossARestart(t *testing.T) {
 	forwarders, err := restarted.Forwarders.List()
 	require.NoError(t, err)
 	require.Equal(t, map[ForwarderKey]Forwarder{{addr("192.0.2.3"), 7}: {}}, forwarders)
+	haveExternals, err := restarted.Externals.List()
+	require.NoError(t, err)
+	require.Equal(t, externals, haveExternals)
+	haveFloatings, err := restarted.Floatings.List()
+	require.NoError(t, err)
+	require.Equal(t, floatings, haveFloatings)
 }
 
 func TestAnOpenedDatapathSeesWhatAnotherProcessWrote(t *testing.T) {
@@ -174,6 +191,9 @@ func TestConfigurationErrorsNameTheField(t *testing.T) {
 		"HostPeerIfindex":    func(c *Config) { c.HostPeerIfindex = 0 },
 		"HostMAC":            func(c *Config) { c.HostMAC = MAC{} },
 		"VXLANIfindex":       func(c *Config) { c.VXLANIfindex = 0 },
+		"UplinkIfindex":      func(c *Config) { c.UplinkIfindex = 0 },
+		"NodeAddress":        func(c *Config) { c.NodeAddress = netip.IPv6Loopback() },
+		"OutsideVNI":         func(c *Config) { c.OutsideVNI = c.DefaultVNI },
 	} {
 		config := testConfig("/nowhere")
 		spoil(&config)

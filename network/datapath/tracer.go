@@ -111,12 +111,14 @@ func (t *Tracer) Close() error {
 	return nil
 }
 
-// Packet is a packet to trace: a frame and where it comes from, which is one of the three.
+// Packet is a packet to trace: a frame and where it comes from, which is one of the four.
 type Packet struct {
 	// Ifindex is the host side of the interface that sends it.
 	Ifindex int
 	// Host tells that the node's own stack sends it, by the far end of the host's veth.
 	Host bool
+	// Uplink tells that it comes from outside by the uplink. Its destination is the uplink's MAC address.
+	Uplink bool
 	// Member and VNI tell that a member sends it by VXLAN.
 	Member netip.Addr
 	VNI    uint32
@@ -138,6 +140,10 @@ const (
 	TargetHost = Target(bpfTraceTargetTRACE_HOST)
 	// TargetMember is another member, by VXLAN.
 	TargetMember = Target(bpfTraceTargetTRACE_MEMBER)
+	// TargetOutside is out of the cloud, by the uplink.
+	TargetOutside = Target(bpfTraceTargetTRACE_OUTSIDE)
+	// TargetStack is the node's own stack, as it came: it is for no external address.
+	TargetStack = Target(bpfTraceTargetTRACE_STACK)
 )
 
 // Verdict is what the programs would do with a packet.
@@ -150,8 +156,8 @@ type Verdict struct {
 	VNI    uint32
 	// Frame is as it leaves the program. Of a dropped packet: what its sender is told (an ICMP error), if anything.
 	Frame []byte
-	// Drop is why it is dropped; 0 when it is not. DropIfindex is the interface it would be counted at; 0 for the host's and the
-	// vxlan device's.
+	// Drop is why it is dropped; 0 when it is not. DropIfindex is the interface it would be counted at; 0 for the host's, the
+	// vxlan device's and the uplink's.
 	Drop        Reason
 	DropIfindex int
 	// Steps are the decisions on the way.
@@ -165,6 +171,16 @@ func (t *Tracer) Trace(p Packet) (Verdict, error) {
 	case p.Host:
 		// Any device does: what is dropped is counted in a copy.
 		program, ifindex = bpfProgHostEgress, loopbackIfindex
+	case p.Uplink:
+		uplink, err := t.uplink()
+		if err != nil {
+			return Verdict{}, err
+		}
+		v, err := t.run(bpfProgUplinkIngress, p.Frame, skBuff{ifindex: uplink}, trace)
+		if v.DropIfindex == int(uplink) {
+			v.DropIfindex = 0
+		}
+		return v, err
 	case p.Member.IsValid():
 		program, ifindex = bpfProgVxlanIngress, loopbackIfindex
 		trace.FromVni, trace.FromMember = p.VNI, toAddress(p.Member).W[3]
@@ -177,6 +193,12 @@ func (t *Tracer) Trace(p Packet) (Verdict, error) {
 }
 
 const loopbackIfindex = 1
+
+// uplink is the ifindex of the uplink, as the programs have it.
+func (t *Tracer) uplink() (ifindex uint32, err error) {
+	err = t.d.collection.Variables[bpfVarUplinkIfindex].Get(&ifindex)
+	return ifindex, err
+}
 
 func (t *Tracer) run(program string, frame []byte, ctx skBuff, trace bpfTrace) (Verdict, error) {
 	if err := t.refresh(); err != nil {
@@ -209,7 +231,7 @@ func (t *Tracer) verdict(action uint32, frame []byte) (Verdict, error) {
 	if v.Target == TargetMember {
 		v.Member = fromIPv4(trace.Member)
 	}
-	if action == actionRedirect {
+	if action == actionRedirect || v.Target == TargetStack {
 		v.Frame = frame
 	}
 	for key := range drops {

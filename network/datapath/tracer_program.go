@@ -83,7 +83,7 @@ func attachedProgram(pinPath string) (*ebpf.Program, Mode, error) {
 	return nil, "", errNotAttached
 }
 
-var programNames = []string{bpfProgPodEgress, bpfProgHostEgress, bpfProgVxlanIngress}
+var programNames = []string{bpfProgPodEgress, bpfProgHostEgress, bpfProgVxlanIngress, bpfProgUplinkIngress}
 
 func programOfLink(path string) (*ebpf.Program, error) {
 	l, err := link.LoadPinnedLink(path, nil)

@@ -101,10 +101,12 @@ const (
 	RouteBlackhole = RouteKind(bpfRouteKindROUTE_BLACKHOLE)
 	// RouteReserved leads nowhere, as the range is the cloud's own. No interface may send from there either.
 	RouteReserved = RouteKind(bpfRouteKindROUTE_RESERVED)
+	// RouteOutside leads out of the cloud, from an external address of the sender's.
+	RouteOutside = RouteKind(bpfRouteKindROUTE_OUTSIDE)
 )
 
 func (k RouteKind) String() string {
-	names := []string{"local", "hop", "blackhole", "reserved"}
+	names := []string{"local", "hop", "blackhole", "reserved", "outside"}
 	if int(k) < len(names) {
 		return names[k]
 	}

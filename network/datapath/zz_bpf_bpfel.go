@@ -167,7 +167,10 @@ const (
 	bpfDropReasonDROP_NO_NEXT_HOP             bpfDropReason = 41
 	bpfDropReasonDROP_ROUTE_LOOP              bpfDropReason = 42
 	bpfDropReasonDROP_RESERVED_RANGE          bpfDropReason = 43
-	bpfDropReasonDROP_REASON_COUNT            bpfDropReason = 44
+	bpfDropReasonDROP_EXTERNAL_FREE           bpfDropReason = 44
+	bpfDropReasonDROP_NO_EXTERNAL             bpfDropReason = 45
+	bpfDropReasonDROP_OUTSIDE_SOURCE          bpfDropReason = 46
+	bpfDropReasonDROP_REASON_COUNT            bpfDropReason = 47
 )
 
 type bpfEndpoint struct {
@@ -194,6 +197,39 @@ const (
 	bpfEndpointKindENDPOINT_INFRASTRUCTURE bpfEndpointKind = 2
 	bpfEndpointKindENDPOINT_PLATFORM       bpfEndpointKind = 3
 )
+
+type bpfExternal struct {
+	_      structs.HostLayout
+	Node   bpfAddress
+	Target bpfAddress
+	Vni    uint32
+	VpcId  uint32
+	Kind   bpfExternalKind
+}
+
+type bpfExternalKey struct {
+	_            structs.HostLayout
+	PrefixLength uint32
+	Prefix       bpfAddress
+}
+
+type bpfExternalKind uint32
+
+const (
+	bpfExternalKindEXTERNAL_FREE     bpfExternalKind = 0
+	bpfExternalKindEXTERNAL_FLOATING bpfExternalKind = 1
+)
+
+type bpfFloating struct {
+	_        structs.HostLayout
+	External bpfAddress
+}
+
+type bpfFloatingKey struct {
+	_       structs.HostLayout
+	Address bpfAddress
+	VpcId   uint32
+}
 
 type bpfFlow struct {
 	_        structs.HostLayout
@@ -348,6 +384,7 @@ const (
 	bpfRouteKindROUTE_HOP       bpfRouteKind = 1
 	bpfRouteKindROUTE_BLACKHOLE bpfRouteKind = 2
 	bpfRouteKindROUTE_RESERVED  bpfRouteKind = 3
+	bpfRouteKindROUTE_OUTSIDE   bpfRouteKind = 4
 )
 
 type bpfScratch struct {
@@ -422,6 +459,8 @@ const (
 	bpfTraceStepKindSTEP_EGRESS         bpfTraceStepKind = 11
 	bpfTraceStepKindSTEP_INGRESS        bpfTraceStepKind = 12
 	bpfTraceStepKindSTEP_OPENED         bpfTraceStepKind = 13
+	bpfTraceStepKindSTEP_EXTERNAL       bpfTraceStepKind = 14
+	bpfTraceStepKindSTEP_FLOATING       bpfTraceStepKind = 15
 )
 
 type bpfTraceTarget uint32
@@ -432,6 +471,8 @@ const (
 	bpfTraceTargetTRACE_SENDER    bpfTraceTarget = 2
 	bpfTraceTargetTRACE_HOST      bpfTraceTarget = 3
 	bpfTraceTargetTRACE_MEMBER    bpfTraceTarget = 4
+	bpfTraceTargetTRACE_OUTSIDE   bpfTraceTarget = 5
+	bpfTraceTargetTRACE_STACK     bpfTraceTarget = 6
 )
 
 // Names of all BPF objects in the ELF.
@@ -446,6 +487,8 @@ const (
 	bpfMapDrops                = "drops"
 	bpfMapEndpoints            = "endpoints"
 	bpfMapErrorTimes           = "error_times"
+	bpfMapExternals            = "externals"
+	bpfMapFloatings            = "floatings"
 	bpfMapFlows                = "flows"
 	bpfMapForwarders           = "forwarders"
 	bpfMapFragments            = "fragments"
@@ -462,6 +505,7 @@ const (
 	bpfMapTraces               = "traces"
 	bpfProgHostEgress          = "host_egress"
 	bpfProgPodEgress           = "pod_egress"
+	bpfProgUplinkIngress       = "uplink_ingress"
 	bpfProgVxlanIngress        = "vxlan_ingress"
 	bpfVarAliasMask            = "alias_mask"
 	bpfVarAliasPrefix          = "alias_prefix"
@@ -473,10 +517,13 @@ const (
 	bpfVarInfrastructureMask   = "infrastructure_mask"
 	bpfVarInfrastructurePrefix = "infrastructure_prefix"
 	bpfVarMtu                  = "mtu"
+	bpfVarNodeAddress          = "node_address"
+	bpfVarOutsideVni           = "outside_vni"
 	bpfVarServiceMask          = "service_mask"
 	bpfVarServicePrefix        = "service_prefix"
 	bpfVarTraceLog             = "trace_log"
 	bpfVarTracing              = "tracing"
+	bpfVarUplinkIfindex        = "uplink_ifindex"
 	bpfVarVxlanIfindex         = "vxlan_ifindex"
 	bpfVarVxlanPort            = "vxlan_port"
 )
@@ -523,9 +570,10 @@ type bpfSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfProgramSpecs struct {
-	HostEgress   *ebpf.ProgramSpec `ebpf:"host_egress"`
-	PodEgress    *ebpf.ProgramSpec `ebpf:"pod_egress"`
-	VxlanIngress *ebpf.ProgramSpec `ebpf:"vxlan_ingress"`
+	HostEgress    *ebpf.ProgramSpec `ebpf:"host_egress"`
+	PodEgress     *ebpf.ProgramSpec `ebpf:"pod_egress"`
+	UplinkIngress *ebpf.ProgramSpec `ebpf:"uplink_ingress"`
+	VxlanIngress  *ebpf.ProgramSpec `ebpf:"vxlan_ingress"`
 }
 
 // bpfMapSpecs contains maps before they are loaded into the kernel.
@@ -540,6 +588,8 @@ type bpfMapSpecs struct {
 	Drops         *ebpf.MapSpec `ebpf:"drops"`
 	Endpoints     *ebpf.MapSpec `ebpf:"endpoints"`
 	ErrorTimes    *ebpf.MapSpec `ebpf:"error_times"`
+	Externals     *ebpf.MapSpec `ebpf:"externals"`
+	Floatings     *ebpf.MapSpec `ebpf:"floatings"`
 	Flows         *ebpf.MapSpec `ebpf:"flows"`
 	Forwarders    *ebpf.MapSpec `ebpf:"forwarders"`
 	Fragments     *ebpf.MapSpec `ebpf:"fragments"`
@@ -570,10 +620,13 @@ type bpfVariableSpecs struct {
 	InfrastructureMask   *ebpf.VariableSpec `ebpf:"infrastructure_mask"`
 	InfrastructurePrefix *ebpf.VariableSpec `ebpf:"infrastructure_prefix"`
 	Mtu                  *ebpf.VariableSpec `ebpf:"mtu"`
+	NodeAddress          *ebpf.VariableSpec `ebpf:"node_address"`
+	OutsideVni           *ebpf.VariableSpec `ebpf:"outside_vni"`
 	ServiceMask          *ebpf.VariableSpec `ebpf:"service_mask"`
 	ServicePrefix        *ebpf.VariableSpec `ebpf:"service_prefix"`
 	TraceLog             *ebpf.VariableSpec `ebpf:"trace_log"`
 	Tracing              *ebpf.VariableSpec `ebpf:"tracing"`
+	UplinkIfindex        *ebpf.VariableSpec `ebpf:"uplink_ifindex"`
 	VxlanIfindex         *ebpf.VariableSpec `ebpf:"vxlan_ifindex"`
 	VxlanPort            *ebpf.VariableSpec `ebpf:"vxlan_port"`
 }
@@ -606,6 +659,8 @@ type bpfMaps struct {
 	Drops         *ebpf.Map `ebpf:"drops"`
 	Endpoints     *ebpf.Map `ebpf:"endpoints"`
 	ErrorTimes    *ebpf.Map `ebpf:"error_times"`
+	Externals     *ebpf.Map `ebpf:"externals"`
+	Floatings     *ebpf.Map `ebpf:"floatings"`
 	Flows         *ebpf.Map `ebpf:"flows"`
 	Forwarders    *ebpf.Map `ebpf:"forwarders"`
 	Fragments     *ebpf.Map `ebpf:"fragments"`
@@ -632,6 +687,8 @@ func (m *bpfMaps) Close() error {
 		m.Drops,
 		m.Endpoints,
 		m.ErrorTimes,
+		m.Externals,
+		m.Floatings,
 		m.Flows,
 		m.Forwarders,
 		m.Fragments,
@@ -663,10 +720,13 @@ type bpfVariables struct {
 	InfrastructureMask   *ebpf.Variable `ebpf:"infrastructure_mask"`
 	InfrastructurePrefix *ebpf.Variable `ebpf:"infrastructure_prefix"`
 	Mtu                  *ebpf.Variable `ebpf:"mtu"`
+	NodeAddress          *ebpf.Variable `ebpf:"node_address"`
+	OutsideVni           *ebpf.Variable `ebpf:"outside_vni"`
 	ServiceMask          *ebpf.Variable `ebpf:"service_mask"`
 	ServicePrefix        *ebpf.Variable `ebpf:"service_prefix"`
 	TraceLog             *ebpf.Variable `ebpf:"trace_log"`
 	Tracing              *ebpf.Variable `ebpf:"tracing"`
+	UplinkIfindex        *ebpf.Variable `ebpf:"uplink_ifindex"`
 	VxlanIfindex         *ebpf.Variable `ebpf:"vxlan_ifindex"`
 	VxlanPort            *ebpf.Variable `ebpf:"vxlan_port"`
 }
@@ -675,15 +735,17 @@ type bpfVariables struct {
 //
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfPrograms struct {
-	HostEgress   *ebpf.Program `ebpf:"host_egress"`
-	PodEgress    *ebpf.Program `ebpf:"pod_egress"`
-	VxlanIngress *ebpf.Program `ebpf:"vxlan_ingress"`
+	HostEgress    *ebpf.Program `ebpf:"host_egress"`
+	PodEgress     *ebpf.Program `ebpf:"pod_egress"`
+	UplinkIngress *ebpf.Program `ebpf:"uplink_ingress"`
+	VxlanIngress  *ebpf.Program `ebpf:"vxlan_ingress"`
 }
 
 func (p *bpfPrograms) Close() error {
 	return _BpfClose(
 		p.HostEgress,
 		p.PodEgress,
+		p.UplinkIngress,
 		p.VxlanIngress,
 	)
 }

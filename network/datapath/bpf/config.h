@@ -18,3 +18,6 @@ volatile const __be16 vxlan_port;
 volatile const __u32 host_ifindex;
 volatile const __u32 vxlan_ifindex;
 volatile const __u8 host_mac[6];
+volatile const __u32 outside_vni = 2;  /* what members send on to each other that came from, or is for, an external address */
+volatile const __u32 uplink_ifindex;
+volatile const __be32 node_address; /* this node's on the underlay */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The three programs of a node. docs/design/network.md tells what each does and why. */
+/* The four programs of a node. docs/design/network.md tells what each does and why. */
 #include "arp.h"
 #include "drop.h"
 #include "explain.h"
@@ -7,6 +7,7 @@
 #include "ipv6.h"
 #include "source.h"
 #include "trace.h"
+#include "uplink.h"
 
 /* Reads the Ethernet header; what is not IPv4 is a reason to drop. VLAN tags would be carried along unseen. */
 static __always_inline int parse_ethernet(struct __sk_buff *skb)
@@ -158,6 +159,8 @@ static __always_inline int from_member(struct __sk_buff *skb)
 
 	if ((void *)(eth + 1) > packet_end(skb))
 		return DROP(DROP_MALFORMED);
+	if (tunnel.tunnel_id == outside_vni)
+		return from_member_external(skb, &p, &member);
 	if (is_to_hop(eth))
 		return to_hop(skb, &p, tunnel.tunnel_id, eth, &member);
 	key.vni = tunnel.tunnel_id;
@@ -186,14 +189,14 @@ static __always_inline int from_member(struct __sk_buff *skb)
 SEC("tc")
 int pod_egress(struct __sk_buff *skb)
 {
-	return conclude(skb, from_pod(skb), false);
+	return conclude(skb, from_pod(skb), FROM_POD);
 }
 
 /* At the far end of the host's veth: what the host sends to Pods and Services. */
 SEC("tc")
 int host_egress(struct __sk_buff *skb)
 {
-	return conclude(skb, from_host(skb), true);
+	return conclude(skb, from_host(skb), FROM_HOST);
 }
 
 /* At the vxlan device: what other members send. */
@@ -201,6 +204,19 @@ SEC("tc")
 int vxlan_ingress(struct __sk_buff *skb)
 {
 	return finish(skb, from_member(skb));
+}
+
+/* At the uplink: what comes from outside for external addresses. The rest is the host's own, and left as it is. */
+SEC("tc")
+int uplink_ingress(struct __sk_buff *skb)
+{
+	struct external *external = arrived(skb);
+
+	if (!external) {
+		trace_redirect(TRACE_STACK, skb->ifindex);
+		return TC_ACT_UNSPEC; /* the programs after this one, if any, decide */
+	}
+	return conclude(skb, from_outside(skb, external), FROM_OUTSIDE);
 }
 
 char _license[] SEC("license") = "Apache-2.0";

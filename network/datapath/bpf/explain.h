@@ -7,7 +7,7 @@
 #include "gateway.h"
 #include "icmp.h"
 
-/* For each interface: so many at once, and one every so many ns on the average. */
+/* For each interface, or external address: so many at once, and one every so many ns on the average. */
 #define ERRORS_AT_ONCE 50
 #define ERROR_INTERVAL 10000000ULL
 
@@ -15,7 +15,15 @@
 #define ICMP_PORT_UNREACHABLE 3
 #define ICMP_FRAGMENTATION_NEEDED 4
 
-/* When the next error would be due if they came evenly: ns since boot, by the ifindex of the program's interface. */
+/* Where what is dropped came from. */
+enum origin {
+	FROM_POD,
+	FROM_HOST,
+	FROM_OUTSIDE,
+};
+
+/* When the next error would be due if they came evenly: ns since boot, by the ifindex of the program's interface, or the external
+ * address that a packet from outside was for. */
 MAP(error_times, BPF_MAP_TYPE_LRU_HASH, __u32, __u64, 1024, 0);
 
 /* An ICMP error as it is sent. The quote is as long as must be. */
@@ -25,27 +33,27 @@ struct icmp_error {
 	struct quote quote;
 };
 
-static __always_inline bool may_explain(__u32 ifindex)
+static __always_inline bool may_explain(__u32 what)
 {
 	__u64 now = bpf_ktime_get_coarse_ns(), next = now;
-	__u64 *due = bpf_map_lookup_elem(&error_times, &ifindex);
+	__u64 *due = bpf_map_lookup_elem(&error_times, &what);
 
 	if (due && *due > now)
 		next = *due;
 	if (next > now + ERRORS_AT_ONCE * ERROR_INTERVAL)
 		return false;
 	next += ERROR_INTERVAL;
-	bpf_map_update_elem(&error_times, &ifindex, &next, BPF_ANY);
+	bpf_map_update_elem(&error_times, &what, &next, BPF_ANY);
 	return true;
 }
 
-/* What an error says of a reason, and who says it. False: nothing. */
+/* What an error says of a reason, and who says it: the gateway, or where there is none who the packet was for. False: nothing. */
 static __always_inline bool compose(struct icmp_error *error, int reason, const struct subnet *subnet)
 {
 	const struct iphdr *ip = &error->quote.ip;
 
 	error->icmp.type = ICMP_UNREACHABLE;
-	error->ip.saddr = subnet->gateway.w[3];
+	error->ip.saddr = subnet ? subnet->gateway.w[3] : ip->daddr;
 	switch (reason) {
 	case DROP_NO_BACKEND:
 	case DROP_UNKNOWN_SERVICE:
@@ -84,37 +92,59 @@ static __always_inline __u16 fold(__s64 sum)
 	return ~((sum & 0xffff) + (sum >> 16));
 }
 
+/* Sends an error back to where the packet came from. */
+static __always_inline int send_back(struct __sk_buff *skb, const struct nic *nic, enum origin origin)
+{
+	__u8 source[ETH_ALEN], destination[ETH_ALEN];
+	__u32 ifindex = skb->ifindex;
+
+	if (origin == FROM_HOST)
+		return to_host(skb);
+	if (origin == FROM_OUTSIDE) {
+		struct ethhdr *eth = packet_data(skb);
+
+		if ((void *)(eth + 1) > packet_end(skb))
+			return DROP(DROP_KERNEL);
+		__builtin_memcpy(source, eth->h_dest, ETH_ALEN);
+		__builtin_memcpy(destination, eth->h_source, ETH_ALEN);
+		if (set_macs(skb, destination, source))
+			return DROP(DROP_KERNEL);
+	} else if (!nic || set_macs(skb, nic->mac, nic->gateway_mac)) {
+		return DROP(DROP_KERNEL);
+	}
+	trace_redirect(TRACE_SENDER, ifindex);
+	return bpf_redirect(ifindex, 0);
+}
+
 /* Makes of a packet the ICMP error about its drop and sends it back. TC_ACT_SHOT: it says nothing. */
-static __noinline int explain(struct __sk_buff *skb, int reason, bool from_host)
+static __noinline int explain(struct __sk_buff *skb, int reason, enum origin origin)
 {
 	struct icmp_error error = {};
 	__u32 vni = default_vni, ifindex = skb->ifindex;
-	struct nic *nic = from_host ? NULL : bpf_map_lookup_elem(&nics, &ifindex);
-	struct subnet *subnet;
+	struct nic *nic = origin == FROM_POD ? bpf_map_lookup_elem(&nics, &ifindex) : NULL;
+	struct subnet *subnet = NULL;
 
 	if (nic)
 		vni = nic->vni;
-	subnet = bpf_map_lookup_elem(&subnets, &vni);
-	if (!subnet || bpf_skb_load_bytes(skb, IP_OFFSET, &error.quote, sizeof(error.quote)) || !compose(&error, reason, subnet) ||
-	    !may_explain(ifindex))
+	if (origin != FROM_OUTSIDE) {
+		subnet = bpf_map_lookup_elem(&subnets, &vni);
+		if (!subnet)
+			return TC_ACT_SHOT;
+	}
+	if (bpf_skb_load_bytes(skb, IP_OFFSET, &error.quote, sizeof(error.quote)) || !compose(&error, reason, subnet) ||
+	    !may_explain(origin == FROM_OUTSIDE ? error.quote.ip.daddr : ifindex))
 		return TC_ACT_SHOT;
 	error.ip.check = fold(bpf_csum_diff(NULL, 0, (__be32 *)&error.ip, sizeof(error.ip), 0));
 	error.icmp.check = fold(bpf_csum_diff(NULL, 0, (__be32 *)&error.icmp, sizeof(error.icmp) + sizeof(error.quote), 0));
 	if (bpf_skb_change_tail(skb, IP_OFFSET + sizeof(error), 0) || bpf_skb_store_bytes(skb, IP_OFFSET, &error, sizeof(error), 0))
 		return TC_ACT_SHOT;
-	if (from_host) {
-		int action = to_host(skb);
+	int action = send_back(skb, nic, origin);
 
-		return action < 0 ? TC_ACT_SHOT : action;
-	}
-	if (!nic || set_macs(skb, nic->mac, nic->gateway_mac))
-		return TC_ACT_SHOT;
-	trace_redirect(TRACE_SENDER, ifindex);
-	return bpf_redirect(ifindex, 0);
+	return action < 0 ? TC_ACT_SHOT : action;
 }
 
-/* What the program of a sender's own interface returns: drops are counted, and explained where that helps. */
-static __always_inline int conclude(struct __sk_buff *skb, int decision, bool from_host)
+/* What the program of where a sender is returns: drops are counted, and explained where that helps. */
+static __always_inline int conclude(struct __sk_buff *skb, int decision, enum origin origin)
 {
 	__u32 ifindex = skb->ifindex, bytes = skb->len;
 
@@ -124,7 +154,7 @@ static __always_inline int conclude(struct __sk_buff *skb, int decision, bool fr
 		return TC_ACT_SHOT;
 	if (decision == TC_ACT_SHOT)
 		decision = DROP(DROP_KERNEL);
-	int action = explain(skb, -decision, from_host);
+	int action = explain(skb, -decision, origin);
 
 	count_drop(ifindex, -decision, bytes);
 	return action;

@@ -4,6 +4,7 @@
 
 #include "alias.h"
 #include "deliver.h"
+#include "external.h"
 #include "gateway.h"
 #include "service.h"
 
@@ -21,8 +22,8 @@ static __always_inline int next_hop(const struct route *route, const struct nic 
 	return 0;
 }
 
-/* Between interfaces of a tenant's VPC, also by its Services. Nothing else is within reach: not hosts, the underlay or the
- * outside. */
+/* Between interfaces of a tenant's VPC, also by its Services. Beyond them is only what a route leads out to: never
+ * hosts or the underlay. */
 static __always_inline int forward_in_vpc(struct __sk_buff *skb, struct packet *p, const struct nic *nic)
 {
 	struct endpoint_key key = {};
@@ -56,6 +57,8 @@ static __always_inline int forward_in_vpc(struct __sk_buff *skb, struct packet *
 			return DROP(DROP_NO_ROUTE);
 		key.vni = route->vni;
 		if (route->kind != ROUTE_LOCAL) {
+			if (route->kind == ROUTE_OUTSIDE)
+				return leave_vpc(skb, p, nic);
 			done = next_hop(route, nic, &key);
 			if (done)
 				return done;

@@ -78,6 +78,7 @@ enum route_kind {
 	ROUTE_HOP = 1,	     /* to an interface of the VPC that sends on */
 	ROUTE_BLACKHOLE = 2, /* nowhere, because the tenant says so */
 	ROUTE_RESERVED = 3,  /* nowhere: a range that the cloud keeps for itself */
+	ROUTE_OUTSIDE = 4,   /* out of the cloud, from an external address */
 };
 
 struct route {
@@ -110,6 +111,35 @@ struct forwarder_key {
 
 struct forwarder {
 	__u32 pad;
+};
+
+enum external_kind {
+	EXTERNAL_FREE = 0,     /* a pool's, and nothing has it */
+	EXTERNAL_FLOATING = 1, /* an interface's own */
+};
+
+struct external_key {
+	__u32 prefix_length; /* of the 128-bit form: a pool's, or all of an address */
+	struct address prefix;
+};
+
+/* What has an external address. */
+struct external {
+	struct address node;   /* where it is; zero: this node */
+	struct address target; /* the interface's address in its Subnet */
+	__u32 vni;
+	__u32 vpc_id;
+	enum external_kind kind;
+};
+
+struct floating_key {
+	struct address address;
+	__u32 vpc_id;
+};
+
+/* The external address of an interface's address. */
+struct floating {
+	struct address external;
 };
 
 struct service_key {
@@ -219,6 +249,8 @@ MAP(routes, BPF_MAP_TYPE_LPM_TRIE, struct route_key, struct route, 1048576, BPF_
 MAP(hops, BPF_MAP_TYPE_HASH, struct hop_key, struct hop, 16384, BPF_F_NO_PREALLOC);
 MAP(members, BPF_MAP_TYPE_HASH, struct address, struct member, 16384, BPF_F_NO_PREALLOC);
 MAP(forwarders, BPF_MAP_TYPE_HASH, struct forwarder_key, struct forwarder, 65536, BPF_F_NO_PREALLOC);
+MAP(externals, BPF_MAP_TYPE_LPM_TRIE, struct external_key, struct external, 262144, BPF_F_NO_PREALLOC);
+MAP(floatings, BPF_MAP_TYPE_HASH, struct floating_key, struct floating, 262144, BPF_F_NO_PREALLOC);
 MAP(services, BPF_MAP_TYPE_HASH, struct service_key, struct service, 65536, BPF_F_NO_PREALLOC);
 MAP(backends, BPF_MAP_TYPE_HASH, struct backend_key, struct backend, 262144, BPF_F_NO_PREALLOC);
 MAP(affinities, BPF_MAP_TYPE_LRU_HASH, struct affinity_key, struct affinity, 32768, 0);

@@ -14,6 +14,8 @@ enum trace_target {
 	TRACE_SENDER = 2,    /* back out of the interface it came from */
 	TRACE_HOST = 3,
 	TRACE_MEMBER = 4,
+	TRACE_OUTSIDE = 5, /* out of the uplink, to the next hop that the kernel knows */
+	TRACE_STACK = 6,   /* left as it is to the node's own stack, for which it came */
 };
 
 struct trace {
@@ -45,6 +47,8 @@ enum trace_step_kind {
 	STEP_EGRESS,         /* the sender's policy is asked; its number, the other side; the flow is known */
 	STEP_INGRESS,        /* the destination's policy is asked; like STEP_EGRESS */
 	STEP_OPENED,         /* to an infrastructure address, from one who may open connections; the interface's VPC, its address */
+	STEP_EXTERNAL,       /* the destination is an external address that an interface has; its Subnet's VNI, the interface's own address */
+	STEP_FLOATING,       /* it leaves the VPC from the interface's own external address; the VPC, the external address */
 };
 
 struct trace_step {

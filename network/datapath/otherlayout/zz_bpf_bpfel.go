@@ -129,6 +129,32 @@ type BpfEndpointKey struct {
 	Vni     uint32
 }
 
+type BpfExternal struct {
+	_      structs.HostLayout
+	Node   BpfAddress
+	Target BpfAddress
+	Vni    uint32
+	VpcId  uint32
+	Kind   uint32
+}
+
+type BpfExternalKey struct {
+	_            structs.HostLayout
+	PrefixLength uint32
+	Prefix       BpfAddress
+}
+
+type BpfFloating struct {
+	_        structs.HostLayout
+	External BpfAddress
+}
+
+type BpfFloatingKey struct {
+	_       structs.HostLayout
+	Address BpfAddress
+	VpcId   uint32
+}
+
 type BpfFlow struct {
 	_        structs.HostLayout
 	Later    uint64
@@ -332,6 +358,8 @@ const (
 	BpfMapDrops                = "drops"
 	BpfMapEndpoints            = "endpoints"
 	BpfMapErrorTimes           = "error_times"
+	BpfMapExternals            = "externals"
+	BpfMapFloatings            = "floatings"
 	BpfMapFlows                = "flows"
 	BpfMapForwarders           = "forwarders"
 	BpfMapFragments            = "fragments"
@@ -348,6 +376,7 @@ const (
 	BpfMapTraces               = "traces"
 	BpfProgHostEgress          = "host_egress"
 	BpfProgPodEgress           = "pod_egress"
+	BpfProgUplinkIngress       = "uplink_ingress"
 	BpfProgVxlanIngress        = "vxlan_ingress"
 	BpfVarAliasMask            = "alias_mask"
 	BpfVarAliasPrefix          = "alias_prefix"
@@ -359,10 +388,13 @@ const (
 	BpfVarInfrastructureMask   = "infrastructure_mask"
 	BpfVarInfrastructurePrefix = "infrastructure_prefix"
 	BpfVarMtu                  = "mtu"
+	BpfVarNodeAddress          = "node_address"
+	BpfVarOutsideVni           = "outside_vni"
 	BpfVarServiceMask          = "service_mask"
 	BpfVarServicePrefix        = "service_prefix"
 	BpfVarTraceLog             = "trace_log"
 	BpfVarTracing              = "tracing"
+	BpfVarUplinkIfindex        = "uplink_ifindex"
 	BpfVarVxlanIfindex         = "vxlan_ifindex"
 	BpfVarVxlanPort            = "vxlan_port"
 )
@@ -409,9 +441,10 @@ type BpfSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type BpfProgramSpecs struct {
-	HostEgress   *ebpf.ProgramSpec `ebpf:"host_egress"`
-	PodEgress    *ebpf.ProgramSpec `ebpf:"pod_egress"`
-	VxlanIngress *ebpf.ProgramSpec `ebpf:"vxlan_ingress"`
+	HostEgress    *ebpf.ProgramSpec `ebpf:"host_egress"`
+	PodEgress     *ebpf.ProgramSpec `ebpf:"pod_egress"`
+	UplinkIngress *ebpf.ProgramSpec `ebpf:"uplink_ingress"`
+	VxlanIngress  *ebpf.ProgramSpec `ebpf:"vxlan_ingress"`
 }
 
 // BpfMapSpecs contains maps before they are loaded into the kernel.
@@ -426,6 +459,8 @@ type BpfMapSpecs struct {
 	Drops         *ebpf.MapSpec `ebpf:"drops"`
 	Endpoints     *ebpf.MapSpec `ebpf:"endpoints"`
 	ErrorTimes    *ebpf.MapSpec `ebpf:"error_times"`
+	Externals     *ebpf.MapSpec `ebpf:"externals"`
+	Floatings     *ebpf.MapSpec `ebpf:"floatings"`
 	Flows         *ebpf.MapSpec `ebpf:"flows"`
 	Forwarders    *ebpf.MapSpec `ebpf:"forwarders"`
 	Fragments     *ebpf.MapSpec `ebpf:"fragments"`
@@ -456,10 +491,13 @@ type BpfVariableSpecs struct {
 	InfrastructureMask   *ebpf.VariableSpec `ebpf:"infrastructure_mask"`
 	InfrastructurePrefix *ebpf.VariableSpec `ebpf:"infrastructure_prefix"`
 	Mtu                  *ebpf.VariableSpec `ebpf:"mtu"`
+	NodeAddress          *ebpf.VariableSpec `ebpf:"node_address"`
+	OutsideVni           *ebpf.VariableSpec `ebpf:"outside_vni"`
 	ServiceMask          *ebpf.VariableSpec `ebpf:"service_mask"`
 	ServicePrefix        *ebpf.VariableSpec `ebpf:"service_prefix"`
 	TraceLog             *ebpf.VariableSpec `ebpf:"trace_log"`
 	Tracing              *ebpf.VariableSpec `ebpf:"tracing"`
+	UplinkIfindex        *ebpf.VariableSpec `ebpf:"uplink_ifindex"`
 	VxlanIfindex         *ebpf.VariableSpec `ebpf:"vxlan_ifindex"`
 	VxlanPort            *ebpf.VariableSpec `ebpf:"vxlan_port"`
 }
@@ -492,6 +530,8 @@ type BpfMaps struct {
 	Drops         *ebpf.Map `ebpf:"drops"`
 	Endpoints     *ebpf.Map `ebpf:"endpoints"`
 	ErrorTimes    *ebpf.Map `ebpf:"error_times"`
+	Externals     *ebpf.Map `ebpf:"externals"`
+	Floatings     *ebpf.Map `ebpf:"floatings"`
 	Flows         *ebpf.Map `ebpf:"flows"`
 	Forwarders    *ebpf.Map `ebpf:"forwarders"`
 	Fragments     *ebpf.Map `ebpf:"fragments"`
@@ -518,6 +558,8 @@ func (m *BpfMaps) Close() error {
 		m.Drops,
 		m.Endpoints,
 		m.ErrorTimes,
+		m.Externals,
+		m.Floatings,
 		m.Flows,
 		m.Forwarders,
 		m.Fragments,
@@ -549,10 +591,13 @@ type BpfVariables struct {
 	InfrastructureMask   *ebpf.Variable `ebpf:"infrastructure_mask"`
 	InfrastructurePrefix *ebpf.Variable `ebpf:"infrastructure_prefix"`
 	Mtu                  *ebpf.Variable `ebpf:"mtu"`
+	NodeAddress          *ebpf.Variable `ebpf:"node_address"`
+	OutsideVni           *ebpf.Variable `ebpf:"outside_vni"`
 	ServiceMask          *ebpf.Variable `ebpf:"service_mask"`
 	ServicePrefix        *ebpf.Variable `ebpf:"service_prefix"`
 	TraceLog             *ebpf.Variable `ebpf:"trace_log"`
 	Tracing              *ebpf.Variable `ebpf:"tracing"`
+	UplinkIfindex        *ebpf.Variable `ebpf:"uplink_ifindex"`
 	VxlanIfindex         *ebpf.Variable `ebpf:"vxlan_ifindex"`
 	VxlanPort            *ebpf.Variable `ebpf:"vxlan_port"`
 }
@@ -561,15 +606,17 @@ type BpfVariables struct {
 //
 // It can be passed to LoadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type BpfPrograms struct {
-	HostEgress   *ebpf.Program `ebpf:"host_egress"`
-	PodEgress    *ebpf.Program `ebpf:"pod_egress"`
-	VxlanIngress *ebpf.Program `ebpf:"vxlan_ingress"`
+	HostEgress    *ebpf.Program `ebpf:"host_egress"`
+	PodEgress     *ebpf.Program `ebpf:"pod_egress"`
+	UplinkIngress *ebpf.Program `ebpf:"uplink_ingress"`
+	VxlanIngress  *ebpf.Program `ebpf:"vxlan_ingress"`
 }
 
 func (p *BpfPrograms) Close() error {
 	return _BpfClose(
 		p.HostEgress,
 		p.PodEgress,
+		p.UplinkIngress,
 		p.VxlanIngress,
 	)
 }
