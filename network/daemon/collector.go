@@ -29,7 +29,7 @@ var (
 	deliveredBytes = prometheus.NewDesc("mni_interface_delivered_bytes_total",
 		"Bytes that were delivered to an interface, with Ethernet headers.", interfaceLabels, nil)
 	dropPackets = prometheus.NewDesc("mni_drop_packets_total",
-		"Packets the datapath dropped, by reason and by the NetworkInterface (or host, vxlan) whose program dropped them.", dropLabels, nil)
+		"Packets the datapath dropped, by reason and by the NetworkInterface (or host, vxlan, uplink) whose program dropped them.", dropLabels, nil)
 	dropBytes = prometheus.NewDesc("mni_drop_bytes_total", "Bytes of the packets the datapath dropped.", dropLabels, nil)
 
 	mapEntries    = prometheus.NewDesc("mni_map_entries", "Entries of a map of the datapath.", []string{"map"}, nil)

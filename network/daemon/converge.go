@@ -77,7 +77,7 @@ func (d *daemon) ensureHost(address netip.Addr) (reloaded bool, err error) {
 	}
 	d.log.Info("datapath loaded", "mode", loaded.Mode(), "mtu", links.MTU, "address", address)
 	d.config, d.datapath = config, loaded
-	d.programmer.prepare(loaded, map[int]string{config.HostPeerIfindex: "host", config.VXLANIfindex: "vxlan"})
+	d.programmer.prepare(loaded, map[int]string{config.HostPeerIfindex: "host", config.VXLANIfindex: "vxlan", config.UplinkIfindex: "uplink"})
 	return true, nil
 }
 

@@ -84,7 +84,7 @@ func run(ctx context.Context, options Options, log *slog.Logger, load func(datap
 	if d.objects, err = newObjects(config, d.kick, d.metrics.watchError); err != nil {
 		return err
 	}
-	d.programmer = &programmer{input: d.input, kick: d.kick, log: log, attached: map[string]desired.Attachment{}}
+	d.programmer = &programmer{input: d.input, kick: d.kick, log: log, pods: !options.HostOnly, attached: map[string]desired.Attachment{}}
 	d.metrics.observe(d.programmer, health{ready: d.ready, synced: d.synced.Load})
 	var socket *net.UnixListener
 	if !options.HostOnly {
@@ -225,6 +225,7 @@ func (d *daemon) datapathConfig(links *host.Links) datapath.Config {
 		InfrastructureCIDR: d.options.InfrastructureCIDR, ServiceCIDR: d.options.ServiceCIDR,
 		MTU: links.MTU, VXLANPort: d.options.VXLANPort, HairpinAddress: d.options.hairpin(),
 		HostIfindex: links.Near.Attrs().Index, HostMAC: datapath.MAC(links.Near.Attrs().HardwareAddr),
-		HostPeerIfindex: links.Far.Attrs().Index, VXLANIfindex: links.VXLAN.Attrs().Index, ForceClsact: d.options.ForceClsact,
+		HostPeerIfindex: links.Far.Attrs().Index, VXLANIfindex: links.VXLAN.Attrs().Index,
+		UplinkIfindex: links.Uplink.Attrs().Index, NodeAddress: d.configured, OutsideVNI: netv1.OutsideVNI, ForceClsact: d.options.ForceClsact,
 	}
 }

@@ -7,7 +7,7 @@
 //
 // It writes nothing to the API server, so a node that was broken into cannot either.
 //
-// +kubebuilder:rbac:groups=net.mnicloud.jp,resources=subnets;routetables;networkinterfaces;securitygroups,verbs=list;watch
+// +kubebuilder:rbac:groups=net.mnicloud.jp,resources=subnets;routetables;networkinterfaces;securitygroups;addresspools;floatingips;natgateways,verbs=list;watch
 // +kubebuilder:rbac:groups="",resources=namespaces;nodes;pods;services,verbs=list;watch
 // +kubebuilder:rbac:groups=networking.k8s.io,resources=networkpolicies,verbs=list;watch
 // +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices,verbs=list;watch

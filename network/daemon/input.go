@@ -20,13 +20,16 @@ func ReadInput(ctx context.Context, from client.Reader, options ...client.ListOp
 	var subnets netv1.SubnetList
 	var tables netv1.RouteTableList
 	var interfaces netv1.NetworkInterfaceList
+	var pools netv1.AddressPoolList
+	var floating netv1.FloatingIPList
+	var gateways netv1.NATGatewayList
 	var services corev1.ServiceList
 	var slices discoveryv1.EndpointSliceList
 	var groups netv1.SecurityGroupList
 	var policies networkingv1.NetworkPolicyList
 	var pods corev1.PodList
 	var namespaces corev1.NamespaceList
-	for _, list := range []client.ObjectList{&nodes, &subnets, &tables, &interfaces, &services, &slices, &groups, &policies, &pods, &namespaces} {
+	for _, list := range []client.ObjectList{&nodes, &subnets, &tables, &interfaces, &services, &slices, &groups, &policies, &pods, &namespaces, &pools, &floating, &gateways} {
 		if err := from.List(ctx, list, options...); err != nil {
 			return desired.Input{}, fmt.Errorf("list %T: %w", list, err)
 		}
@@ -34,5 +37,6 @@ func ReadInput(ctx context.Context, from client.Reader, options ...client.ListOp
 	return desired.Input{
 		Nodes: nodes.Items, Subnets: subnets.Items, RouteTables: tables.Items, Interfaces: interfaces.Items, Services: services.Items, Slices: slices.Items,
 		SecurityGroups: groups.Items, NetworkPolicies: policies.Items, Pods: pods.Items, Namespaces: namespaces.Items,
+		AddressPools: pools.Items, FloatingIPs: floating.Items, NATGateways: gateways.Items,
 	}, nil
 }

@@ -24,6 +24,8 @@ type programmer struct {
 	// kick asks for a sync soon.
 	kick func()
 	log  *slog.Logger
+	// pods tells that this member may have Pods. Only such a member takes what comes from outside.
+	pods bool
 
 	mu       sync.Mutex
 	datapath *datapath.Datapath
@@ -132,6 +134,9 @@ func (p *programmer) set(s desired.State) error {
 	for k, v := range s.Hops {
 		errs = append(errs, p.datapath.Hops.Set(k, v))
 	}
+	for k, v := range s.Floatings {
+		errs = append(errs, p.datapath.Floatings.Set(k, v))
+	}
 	for k, v := range s.NICs {
 		errs = append(errs, p.datapath.NICs.Set(k, v))
 	}
@@ -171,6 +176,10 @@ func (p *programmer) syncLocked(ctx context.Context) error {
 	note("forwarders", changes, err)
 	changes, err = d.Hops.Sync(state.Hops)
 	note("next hops", changes, err)
+	changes, err = d.Externals.Sync(state.Externals)
+	note("external addresses", changes, err)
+	changes, err = d.Floatings.Sync(state.Floatings)
+	note("FloatingIPs", changes, err)
 	changes, err = d.Services.Sync(state.Services)
 	note("Services", changes, err)
 	p.number(state)
@@ -223,6 +232,9 @@ func (p *programmer) commit(ctx context.Context) error {
 // attachAll puts this process's programs everywhere.
 func (p *programmer) attachAll() error {
 	err := errors.Join(p.datapath.AttachHost(), p.datapath.AttachVXLAN())
+	if p.pods {
+		err = errors.Join(err, p.datapath.AttachUplink())
+	}
 	for _, a := range p.attached {
 		if err := p.datapath.AttachPod(a.Ifindex); err != nil {
 			// Its link may be going just now; the others must not wait.

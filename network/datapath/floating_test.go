@@ -93,6 +93,49 @@ func TestHostsOfTheCloudAreNoOutside(t *testing.T) {
 	c.a1.sends(c.a1.udp(4000, "192.0.2.77:22").frame()).isDropped(bpfDropReasonDROP_RESERVED_RANGE)
 }
 
+// The machine's own shell, and whoever shares the nodes' network, reach external addresses like anybody. They are answered; a tenant
+// opens nothing towards them.
+func TestAnInterfaceAnswersTheUnderlayAndOpensNothing(t *testing.T) {
+	c := newFloating(t)
+	c.table(1001, "192.0.2.0/24", 0, RouteReserved, nil)
+	n1, n2 := c.nodes[0], c.nodes[1]
+	for _, caller := range []string{"192.0.2.2", "192.0.2.77"} {
+		answer := func() outcome { return c.a1.sends(c.a1.udp(80, caller+":4000").frame()) }
+		answer().isDropped(bpfDropReasonDROP_RESERVED_RANGE)
+		for _, n := range []*node{n1, n2} {
+			if o := n.gets(fromOutside(caller+":4000", "203.0.113.5:80").frame()); n == n1 {
+				o.reaches(c.a1)
+			} else {
+				o.then().reaches(c.a1)
+			}
+		}
+		answer().leaves().is("203.0.113.5:80", caller+":4000")
+		c.a1.sends(c.a1.udp(81, caller+":4000").frame()).isDropped(bpfDropReasonDROP_RESERVED_RANGE)
+		c.a1.sends(c.a1.udp(80, caller+":4001").frame()).isDropped(bpfDropReasonDROP_RESERVED_RANGE)
+		c.a1.sends(c.a1.tcp(80, caller+":4000", layers.TCP{ACK: true}).frame()).isDropped(bpfDropReasonDROP_RESERVED_RANGE)
+
+		n1.gets(fromOutside(caller+":4000", "203.0.113.5:80").as(syn).frame()).reaches(c.a1)
+		c.a1.sends(c.a1.tcp(80, caller+":4000", syn).frame()).isDropped(bpfDropReasonDROP_RESERVED_RANGE)
+		c.a1.sends(c.a1.tcp(80, caller+":4000", layers.TCP{SYN: true, ACK: true}).frame()).leaves().is("203.0.113.5:80", caller+":4000")
+		n1.gets(fromOutside(caller+":4000", "203.0.113.5:80").as(layers.TCP{FIN: true, ACK: true}).frame()).reaches(c.a1)
+		c.a1.sends(c.a1.tcp(80, caller+":4000", layers.TCP{FIN: true, ACK: true}).frame()).leaves()
+		n1.gets(fromOutside(caller+":4000", "203.0.113.5:80").as(syn).frame()).reaches(c.a1)
+		c.a1.sends(c.a1.tcp(80, caller+":4000", layers.TCP{SYN: true, ACK: true}).frame()).leaves()
+
+		request, reply := layers.CreateICMPv4TypeCode(8, 0), layers.CreateICMPv4TypeCode(0, 0)
+		c.a1.sends(c.a1.icmp(caller, reply)).isDropped(bpfDropReasonDROP_RESERVED_RANGE)
+		n1.gets(build(ethernet(routerMAC, uplinkMAC, layers.EthernetTypeIPv4), ipv4(addr(caller), addr("203.0.113.5"), layers.IPProtocolICMPv4),
+			&layers.ICMPv4{TypeCode: request, Id: 3}, gopacket.Payload("0123456789"))).reaches(c.a1)
+		require.Equal(t, "203.0.113.5 > "+caller, c.a1.sends(c.a1.icmp(caller, reply)).leaves().addresses())
+		c.a1.sends(c.a1.icmp(caller, request)).isDropped(bpfDropReasonDROP_RESERVED_RANGE)
+		// Another VPC's interface of the same address was not called.
+		for _, n := range c.nodes {
+			require.NoError(t, n.Routes.Set(RouteKey{2001, prefix("192.0.2.0/24")}, Route{Kind: RouteReserved}))
+		}
+		c.b1.sends(c.b1.udp(80, caller+":4000").frame()).isDropped(bpfDropReasonDROP_RESERVED_RANGE)
+	}
+}
+
 func TestTheOutsideCannotSendFromTheCloudsAddresses(t *testing.T) {
 	c := newFloating(t)
 	for _, source := range []string{

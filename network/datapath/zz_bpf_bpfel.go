@@ -66,6 +66,23 @@ type bpfBackendKey struct {
 	Slot    uint32
 }
 
+type bpfCaller struct {
+	_        structs.HostLayout
+	LastSeen uint32
+	Flags    bpfConntrackFlags
+}
+
+type bpfCallerKey struct {
+	_             structs.HostLayout
+	Interface     bpfAddress
+	Caller        bpfAddress
+	VpcId         uint32
+	InterfacePort uint16
+	CallerPort    uint16
+	Protocol      uint8
+	Pad           [3]uint8
+}
+
 type bpfConntrack struct {
 	_           structs.HostLayout
 	Service     bpfAddress
@@ -482,6 +499,7 @@ const (
 	bpfMapAffinities           = "affinities"
 	bpfMapAliasFlows           = "alias_flows"
 	bpfMapBackends             = "backends"
+	bpfMapCallers              = "callers"
 	bpfMapConntracks           = "conntracks"
 	bpfMapDeliveries           = "deliveries"
 	bpfMapDrops                = "drops"
@@ -583,6 +601,7 @@ type bpfMapSpecs struct {
 	Affinities    *ebpf.MapSpec `ebpf:"affinities"`
 	AliasFlows    *ebpf.MapSpec `ebpf:"alias_flows"`
 	Backends      *ebpf.MapSpec `ebpf:"backends"`
+	Callers       *ebpf.MapSpec `ebpf:"callers"`
 	Conntracks    *ebpf.MapSpec `ebpf:"conntracks"`
 	Deliveries    *ebpf.MapSpec `ebpf:"deliveries"`
 	Drops         *ebpf.MapSpec `ebpf:"drops"`
@@ -654,6 +673,7 @@ type bpfMaps struct {
 	Affinities    *ebpf.Map `ebpf:"affinities"`
 	AliasFlows    *ebpf.Map `ebpf:"alias_flows"`
 	Backends      *ebpf.Map `ebpf:"backends"`
+	Callers       *ebpf.Map `ebpf:"callers"`
 	Conntracks    *ebpf.Map `ebpf:"conntracks"`
 	Deliveries    *ebpf.Map `ebpf:"deliveries"`
 	Drops         *ebpf.Map `ebpf:"drops"`
@@ -682,6 +702,7 @@ func (m *bpfMaps) Close() error {
 		m.Affinities,
 		m.AliasFlows,
 		m.Backends,
+		m.Callers,
 		m.Conntracks,
 		m.Deliveries,
 		m.Drops,

@@ -11,6 +11,8 @@ const (
 	DefaultVNI uint32 = 1
 	// DefaultVPCID is the default VPC's numeric identity in the datapath.
 	DefaultVPCID uint32 = 1
+	// OutsideVNI is no Subnet's: nodes send to each other in it what is for external addresses, untranslated.
+	OutsideVNI uint32 = 2
 	// FirstTenantVNI is the first VNI (and VPC ID) given to other Subnets (and VPCs).
 	FirstTenantVNI uint32 = 1001
 	// MaxVNI is the largest VXLAN Network Identifier, 24 bits (RFC 7348).

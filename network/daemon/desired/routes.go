@@ -9,9 +9,10 @@ import (
 )
 
 // addRoutes adds the routes of every Subnet that has an interface here: to the other Subnets of its VPC, and by its RouteTable. Where a
-// table, or an interface that sends on, could lead to a range that is the cloud's own, that range is there as well.
+// table, an interface that sends on, or the way out of the cloud could lead to a range that is the cloud's own, that range is there as well.
 func (s *State) addRoutes(in Input, local []Attachment) {
 	tables := tablesOf(in)
+	outward := outwardOf(in)
 	forwards := map[uint32]bool{}
 	vpcs := map[uint32]uint32{}
 	for _, a := range local {
@@ -35,12 +36,16 @@ func (s *State) addRoutes(in Input, local []Attachment) {
 				s.Routes[datapath.RouteKey{VNI: vni, Prefix: s.Subnets[other].Prefix}] = datapath.Route{VNI: other}
 			}
 		}
+		out, leaves := outward[vni]
+		if leaves { // its table may say something else
+			s.addTable(vni, subnets[vpc], []routing.Route{out})
+		}
 		table := tables[vni]
 		if table != nil {
 			routes, _ := routing.Resolve(&table.Spec, vpc, interfaces, in.Reserved)
 			s.addTable(vni, subnets[vpc], routes)
 		}
-		if table != nil || forwards[vni] {
+		if table != nil || forwards[vni] || leaves {
 			for _, own := range in.Reserved {
 				s.Routes[datapath.RouteKey{VNI: vni, Prefix: own}] = datapath.Route{Kind: datapath.RouteReserved}
 			}
@@ -57,7 +62,10 @@ func (s *State) addTable(vni uint32, subnets []uint32, routes []routing.Route) {
 			continue
 		}
 		route := datapath.Route{Kind: datapath.RouteBlackhole, VNI: in}
-		if !r.Blackhole {
+		switch {
+		case r.Internet:
+			route.Kind = datapath.RouteOutside
+		case !r.Blackhole:
 			route.Kind = datapath.RouteHop
 			route.Hop = datapath.EndpointKey{VNI: r.VNI, Address: r.Address}
 		}
@@ -90,4 +98,16 @@ func tablesOf(in Input) map[uint32]*netv1.RouteTable {
 		}
 	}
 	return tables
+}
+
+// outwardOf are the routes out of the cloud that Subnets have by themselves, by VNI.
+func outwardOf(in Input) map[uint32]routing.Route {
+	routes := map[uint32]routing.Route{}
+	for i := range in.Subnets {
+		subnet := &in.Subnets[i]
+		if route, ok := routing.Outward(subnet, in.NATGateways, in.FloatingIPs); ok && subnet.Status.VNI != 0 {
+			routes[subnet.Status.VNI] = route
+		}
+	}
+	return routes
 }

@@ -37,6 +37,10 @@ type Input struct {
 	RouteTables []netv1.RouteTable
 	Interfaces  []netv1.NetworkInterface
 	Services    []corev1.Service
+	// AddressPools have the external addresses, FloatingIPs give them to interfaces.
+	AddressPools []netv1.AddressPool
+	FloatingIPs  []netv1.FloatingIP
+	NATGateways  []netv1.NATGateway
 	Slices      []discoveryv1.EndpointSlice
 
 	SecurityGroups  []netv1.SecurityGroup
@@ -58,6 +62,9 @@ type State struct {
 	// Forwarders are the members that may send as addresses of a VPC that they do not have.
 	Forwarders map[datapath.ForwarderKey]datapath.Forwarder
 	Services   map[datapath.ServiceKey]datapath.Service
+	// Externals say what has external addresses, Floatings which external address an interface has.
+	Externals map[netip.Prefix]datapath.External
+	Floatings map[datapath.FloatingKey]datapath.Floating
 	// Policies of interfaces that have any, by the index of the host side. They are given numbers, which go into NICs, when they
 	// are written.
 	Policies map[uint32]Policies
@@ -73,6 +80,8 @@ func newState() State {
 		Members:    map[netip.Addr]datapath.Member{},
 		Forwarders: map[datapath.ForwarderKey]datapath.Forwarder{},
 		Services:   map[datapath.ServiceKey]datapath.Service{},
+		Externals:  map[netip.Prefix]datapath.External{},
+		Floatings:  map[datapath.FloatingKey]datapath.Floating{},
 		Policies:   map[uint32]Policies{},
 	}
 }
@@ -98,6 +107,7 @@ func Compute(in Input) State {
 	}
 	s.addSubnets(in.Subnets, vpcs)
 	s.addRoutes(in, local)
+	s.addExternals(in, vpcs, addresses)
 	s.addPolicies(in, local)
 	s.addServices(in.Services, in.Slices, tenantsOf(in.Interfaces, vpcs), in.Node)
 	return s
@@ -147,6 +157,11 @@ func (s State) Of(a Attachment, newVPC bool) State {
 	for key := range s.Forwarders {
 		if key.VPCID == a.Interface.VPCID {
 			part.Forwarders[key] = datapath.Forwarder{}
+		}
+	}
+	for key, floating := range s.Floatings {
+		if key.VPCID == a.Interface.VPCID {
+			part.Floatings[key] = floating
 		}
 	}
 	if nic, ok := s.NICs[uint32(a.Ifindex)]; ok {

@@ -52,6 +52,8 @@ type Links struct {
 	Near, Far netlink.Link
 	// VXLAN is the flow-based device of all tunnels.
 	VXLAN netlink.Link
+	// Uplink is the link to the underlay.
+	Uplink netlink.Link
 	// MTU of everything inside the tunnels, in bytes.
 	MTU int
 }
@@ -79,7 +81,11 @@ func Remove(linkPrefix string) error {
 
 // Ensure makes the namespace as Config says and returns its links.
 func Ensure(c Config) (*Links, error) {
-	mtu, err := innerMTU(c.Uplink)
+	uplink, err := netlink.LinkByName(c.Uplink)
+	if err != nil {
+		return nil, fmt.Errorf("uplink %s: %w", c.Uplink, err)
+	}
+	mtu, err := innerMTU(uplink)
 	if err != nil {
 		return nil, err
 	}
@@ -105,18 +111,14 @@ func Ensure(c Config) (*Links, error) {
 			return nil, err
 		}
 	}
-	return &Links{Near: near, Far: far, VXLAN: vxlan, MTU: mtu}, nil
+	return &Links{Near: near, Far: far, VXLAN: vxlan, Uplink: uplink, MTU: mtu}, nil
 }
 
 // innerMTU is the uplink's less what VXLAN adds (https://github.com/kubeovn/kube-ovn/issues/1457).
-func innerMTU(uplink string) (int, error) {
-	link, err := netlink.LinkByName(uplink)
-	if err != nil {
-		return 0, fmt.Errorf("uplink %s: %w", uplink, err)
-	}
-	mtu := link.Attrs().MTU - Overhead
+func innerMTU(uplink netlink.Link) (int, error) {
+	mtu := uplink.Attrs().MTU - Overhead
 	if mtu < minMTU {
-		return 0, fmt.Errorf("uplink %s has an MTU of %d bytes, VXLAN needs at least %d; raise it", uplink, link.Attrs().MTU, minMTU+Overhead)
+		return 0, fmt.Errorf("uplink %s has an MTU of %d bytes, VXLAN needs at least %d; raise it", uplink.Attrs().Name, uplink.Attrs().MTU, minMTU+Overhead)
 	}
 	return mtu, nil
 }

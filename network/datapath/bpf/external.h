@@ -5,6 +5,7 @@
  * that is no Subnet's. */
 #pragma once
 
+#include "caller.h"
 #include "config.h"
 #include "deliver.h"
 #include "icmp.h"
@@ -104,6 +105,7 @@ static __always_inline int to_floating(struct __sk_buff *skb, struct packet *p, 
 	if (endpoint->vpc_id != external->vpc_id)
 		return DROP(DROP_OTHER_VPC);
 	trace_step(STEP_EXTERNAL, key.vni, key.address.w[3], false);
+	note_caller(skb, p, key.address.w[3], key.vni, external->vpc_id);
 	int error = translate_addresses(skb, p, p->source, key.address.w[3]);
 
 	return error ? error : to_interface(skb, p, key.vni, endpoint);
@@ -126,18 +128,16 @@ static __always_inline int to_outside(void)
 	return bpf_redirect_neigh(uplink_ifindex, NULL, 0, 0);
 }
 
-/* What a route leads out of the VPC: from the sender's external address, to the outside or to another external address. Hosts of
- * the cloud are no outside. */
-static __always_inline int leave_vpc(struct __sk_buff *skb, struct packet *p, const struct nic *nic)
+/* What a route leads out of the VPC, or answers a caller: from the sender's external address, to the outside or to another external
+ * address. Hosts of the cloud are no outside. */
+static __always_inline int leave_vpc(struct __sk_buff *skb, struct packet *p, const struct nic *nic, bool answer)
 {
 	struct endpoint_key host = { .vni = default_vni, .address = ipv4(p->destination) };
-	struct floating_key from = {};
+	struct floating_key from = { .vpc_id = nic->vpc_id, .address = ipv4(p->source) };
 	int error;
 
-	if (!nic || bpf_map_lookup_elem(&endpoints, &host))
+	if (!answer && bpf_map_lookup_elem(&endpoints, &host))
 		return DROP(DROP_RESERVED_RANGE);
-	from.address = ipv4(p->source);
-	from.vpc_id = nic->vpc_id;
 	struct floating *floating = bpf_map_lookup_elem(&floatings, &from);
 
 	if (!floating)

@@ -57,8 +57,10 @@ static __always_inline int forward_in_vpc(struct __sk_buff *skb, struct packet *
 			return DROP(DROP_NO_ROUTE);
 		key.vni = route->vni;
 		if (route->kind != ROUTE_LOCAL) {
-			if (route->kind == ROUTE_OUTSIDE)
-				return leave_vpc(skb, p, nic);
+			bool answer = route->kind == ROUTE_RESERVED && answers_caller(skb, p, nic->address.w[3], nic->vpc_id);
+
+			if (answer || route->kind == ROUTE_OUTSIDE)
+				return leave_vpc(skb, p, nic, answer);
 			done = next_hop(route, nic, &key);
 			if (done)
 				return done;

@@ -73,6 +73,26 @@ type BpfBackendKey struct {
 	Slot    uint32
 }
 
+type BpfCaller struct {
+	_        structs.HostLayout
+	Later    uint64
+	LastSeen uint32
+	Flags    uint32
+}
+
+type BpfCallerKey struct {
+	_             structs.HostLayout
+	Later         uint64
+	Interface     BpfAddress
+	Caller        BpfAddress
+	VpcId         uint32
+	InterfacePort uint16
+	CallerPort    uint16
+	Protocol      uint8
+	Pad           [3]uint8
+	_             [4]byte
+}
+
 type BpfConntrack struct {
 	_           structs.HostLayout
 	Later       uint64
@@ -353,6 +373,7 @@ const (
 	BpfMapAffinities           = "affinities"
 	BpfMapAliasFlows           = "alias_flows"
 	BpfMapBackends             = "backends"
+	BpfMapCallers              = "callers"
 	BpfMapConntracks           = "conntracks"
 	BpfMapDeliveries           = "deliveries"
 	BpfMapDrops                = "drops"
@@ -454,6 +475,7 @@ type BpfMapSpecs struct {
 	Affinities    *ebpf.MapSpec `ebpf:"affinities"`
 	AliasFlows    *ebpf.MapSpec `ebpf:"alias_flows"`
 	Backends      *ebpf.MapSpec `ebpf:"backends"`
+	Callers       *ebpf.MapSpec `ebpf:"callers"`
 	Conntracks    *ebpf.MapSpec `ebpf:"conntracks"`
 	Deliveries    *ebpf.MapSpec `ebpf:"deliveries"`
 	Drops         *ebpf.MapSpec `ebpf:"drops"`
@@ -525,6 +547,7 @@ type BpfMaps struct {
 	Affinities    *ebpf.Map `ebpf:"affinities"`
 	AliasFlows    *ebpf.Map `ebpf:"alias_flows"`
 	Backends      *ebpf.Map `ebpf:"backends"`
+	Callers       *ebpf.Map `ebpf:"callers"`
 	Conntracks    *ebpf.Map `ebpf:"conntracks"`
 	Deliveries    *ebpf.Map `ebpf:"deliveries"`
 	Drops         *ebpf.Map `ebpf:"drops"`
@@ -553,6 +576,7 @@ func (m *BpfMaps) Close() error {
 		m.Affinities,
 		m.AliasFlows,
 		m.Backends,
+		m.Callers,
 		m.Conntracks,
 		m.Deliveries,
 		m.Drops,
