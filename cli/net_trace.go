@@ -61,7 +61,7 @@ is 0 whatever becomes of it; -o json has the verdict.`,
 		}),
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&request.From, "from", "", "who sends: NAMESPACE/POD, ADDRESS@VPC or node/NAME")
+	flags.StringVar(&request.From, "from", "", "who sends: NAMESPACE/POD, ADDRESS@VPC, node/NAME or outside/ADDRESS")
 	flags.StringVar(&to, "to", "", "where to: ADDRESS or ADDRESS:PORT")
 	oneOf(cmd, &request.Protocol, "protocol", "tcp with a port, icmp without one, unless said otherwise", traceProtocols...)
 	flags.Uint16Var(&request.SourcePort, "source-port", request.SourcePort, "the sender's port, or the identifier of an echo request")

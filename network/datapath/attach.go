@@ -47,7 +47,7 @@ func (d *Datapath) AttachUplink() error {
 func (d *Datapath) DetachPod(ifindex int) error {
 	return errors.Join(
 		removeLink(d.linkPath(podLinkPrefix+strconv.Itoa(ifindex))),
-		removeFilter(ifindex),
+		removeFilter(bpfProgPodEgress, ifindex),
 		d.forgetCounters(ifindex),
 	)
 }
@@ -107,7 +107,7 @@ func (d *Datapath) attach(program, name string, ifindex int) error {
 	if err := d.attachTCX(program, name, ifindex); err != nil {
 		return fmt.Errorf("attach %s to interface %d: %w", program, ifindex, err)
 	}
-	return removeFilter(ifindex)
+	return removeFilter(program, ifindex)
 }
 
 func (d *Datapath) attachTCX(program, name string, ifindex int) error {

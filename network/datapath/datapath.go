@@ -175,8 +175,11 @@ func (d *Datapath) Close() error {
 }
 
 // Remove detaches the links of a datapath and deletes its pins. Programs and maps go with them; clsact filters go with
-// their interfaces.
+// their interfaces, but that of the uplink, which it looks for in the calling thread's network namespace.
 func Remove(pinPath string) error {
+	if err := removeUplinkFilter(pinPath); err != nil {
+		return err
+	}
 	links, err := os.ReadDir(linksDir(pinPath))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("list the pinned links: %w", err)

@@ -72,6 +72,7 @@ func newReality(t testing.TB, clsact bool) *reality {
 		config.HostMAC = MAC(devices.Host.Attrs().HardwareAddr)
 		config.HostPeerIfindex = devices.HostPeer.Attrs().Index
 		config.VXLANIfindex = devices.VXLAN.Attrs().Index
+		config.UplinkIfindex, config.NodeAddress = n.Link(testnet.UplinkName).Attrs().Index, n.Address
 		config.ForceClsact = clsact
 		r.config = append(r.config, config)
 		r.nodes = append(r.nodes, &realNode{Node: n})
@@ -170,7 +171,7 @@ func (r *reality) attachNode(n *realNode) {
 
 // attachments attach the programs of a node, one by one.
 func (r *reality) attachments(n *realNode) []func() error {
-	all := []func() error{n.AttachHost, n.AttachVXLAN}
+	all := []func() error{n.AttachHost, n.AttachVXLAN, n.AttachUplink}
 	for _, p := range r.pods {
 		if p.Node == n.Node {
 			all = append(all, func() error { return n.AttachPod(p.ifindex()) })

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -117,7 +119,7 @@ type Packet struct {
 	Ifindex int
 	// Host tells that the node's own stack sends it, by the far end of the host's veth.
 	Host bool
-	// Uplink tells that it comes from outside by the uplink. Its destination is the uplink's MAC address.
+	// Uplink tells that it comes from outside by the uplink, whose MAC address it gets.
 	Uplink bool
 	// Member and VNI tell that a member sends it by VXLAN.
 	Member netip.Addr
@@ -176,7 +178,13 @@ func (t *Tracer) Trace(p Packet) (Verdict, error) {
 		if err != nil {
 			return Verdict{}, err
 		}
-		v, err := t.run(bpfProgUplinkIngress, p.Frame, skBuff{ifindex: uplink}, trace)
+		link, err := netlink.LinkByIndex(int(uplink))
+		if err != nil {
+			return Verdict{}, fmt.Errorf("the uplink is gone: %w", err)
+		}
+		frame := slices.Clone(p.Frame)
+		copy(frame, link.Attrs().HardwareAddr)
+		v, err := t.run(bpfProgUplinkIngress, frame, skBuff{ifindex: uplink}, trace)
 		if v.DropIfindex == int(uplink) {
 			v.DropIfindex = 0
 		}

@@ -71,16 +71,29 @@ func attachedProgram(pinPath string) (*ebpf.Program, Mode, error) {
 			continue // it has no ingress
 		}
 		for _, filter := range filters {
-			ours, ok := filter.(*netlink.BpfFilter)
-			if !ok || !slices.Contains(programNames, ours.Name) {
-				continue
-			}
-			if program, err := ebpf.NewProgramFromID(ebpf.ProgramID(ours.Id)); err == nil && readsMapsOf(program, pinPath) {
+			if program := programOfFilter(filter, pinPath); program != nil {
 				return program, ModeClsact, nil
 			}
 		}
 	}
 	return nil, "", errNotAttached
+}
+
+// programOfFilter opens the program of a filter; nil when it is not of the datapath that is pinned at a path.
+func programOfFilter(filter netlink.Filter, pinPath string) *ebpf.Program {
+	ours, ok := filter.(*netlink.BpfFilter)
+	if !ok || !slices.Contains(programNames, ours.Name) {
+		return nil
+	}
+	program, err := ebpf.NewProgramFromID(ebpf.ProgramID(ours.Id))
+	if err != nil {
+		return nil
+	}
+	if !readsMapsOf(program, pinPath) {
+		_ = program.Close()
+		return nil
+	}
+	return program
 }
 
 var programNames = []string{bpfProgPodEgress, bpfProgHostEgress, bpfProgVxlanIngress, bpfProgUplinkIngress}

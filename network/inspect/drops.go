@@ -18,7 +18,7 @@ type Owner struct {
 	Node   string `json:"node"`
 	VPC    string `json:"vpc,omitempty"`
 	Subnet string `json:"subnet,omitempty"`
-	// Interface is the NetworkInterface's name; host, vxlan or gone where it is none.
+	// Interface is the NetworkInterface's name; host, vxlan, uplink or gone where it is none.
 	Interface string `json:"interface"`
 	Namespace string `json:"namespace,omitempty"`
 	Pod       string `json:"pod,omitempty"`
@@ -50,6 +50,8 @@ const (
 	hostInterface  = "host"
 	vxlanInterface = "vxlan"
 	goneInterface  = "gone"
+	// uplinkInterface is where a node meets the outside.
+	uplinkInterface = "uplink"
 )
 
 // Drops are the counters of all that was dropped.
@@ -114,11 +116,18 @@ func (n *Network) owners(m Member, d *datapath.Datapath) (owners, error) {
 		return o, err
 	}
 	return o, m.in(func() error {
+		uplink, err := datapath.FindUplink(m.PinPath)
+		if err != nil {
+			return err
+		}
 		links, err := netlink.LinkList()
 		for _, l := range links {
 			o.others[l.Attrs().Index] = hostInterface
-			if l.Type() == vxlanInterface {
+			switch {
+			case l.Type() == vxlanInterface:
 				o.others[l.Attrs().Index] = vxlanInterface
+			case l.Attrs().Index == uplink:
+				o.others[l.Attrs().Index] = uplinkInterface
 			}
 		}
 		return err

@@ -79,6 +79,45 @@ func TestATraceTellsTheWholeWay(t *testing.T) {
 	})
 }
 
+func TestATraceFollowsExternalAddressesInAndOut(t *testing.T) {
+	eachMode(t, func(t *testing.T, w *world) {
+		for _, n := range w.nodes {
+			e := datapath.External{Kind: datapath.ExternalFloating, VPCID: 7, Target: datapath.EndpointKey{VNI: 1002, Address: addr("10.0.2.12")}, Node: w.db.node.Address}
+			if n == w.db.node {
+				e.Node = netip.Addr{}
+			}
+			require.NoError(t, n.Externals.Set(netip.MustParsePrefix("203.0.113.5/32"), e))
+			require.NoError(t, n.Externals.Set(netip.MustParsePrefix("203.0.113.0/24"), datapath.External{}))
+			require.NoError(t, n.Floatings.Set(datapath.FloatingKey{VPCID: 7, Address: addr("10.0.2.12")}, datapath.Floating{External: addr("203.0.113.5")}))
+			require.NoError(t, n.Routes.Set(datapath.RouteKey{VNI: 1002, Prefix: netip.MustParsePrefix("0.0.0.0/0")}, datapath.Route{Kind: datapath.RouteOutside}))
+		}
+		trace := w.trace("outside/198.51.100.9", "203.0.113.5", 8080)
+		require.Equal(t, []string{
+			"node-1 packet: outside/198.51.100.9 sends TCP 198.51.100.9:61923 > 203.0.113.5:8080",
+			"node-1 tunnel: goes by VXLAN, VNI 2 (what is for external addresses), to node-2 (192.0.2.2)",
+			"node-2 member: VXLAN from node-1 is accepted: it is a member",
+			"node-2 external-address: an external address: 10.0.2.12 in Subnet back (VNI 1002) has it",
+			"node-2 deliver: delivered to team/db as TCP 198.51.100.9:61923 > 10.0.2.12:8080",
+		}, trace.texts())
+		require.Equal(t, VerdictDelivered, trace.Verdict)
+		trace = w.trace("team/db", "198.51.100.9", 80)
+		require.Equal(t, []string{
+			"node-2 packet: team/db sends TCP 10.0.2.12:61923 > 198.51.100.9:80",
+			"node-2 source: source 10.0.2.12 and its MAC address are the interface's own, in VPC red",
+			"node-2 floating-ip: it leaves VPC red from the sender's FloatingIP 203.0.113.5",
+			"node-2 outside: leaves the cloud at node-2 as TCP 203.0.113.5:61923 > 198.51.100.9:80",
+		}, trace.texts())
+		require.Equal(t, VerdictOutside, trace.Verdict)
+		require.Equal(t, "external_free", w.trace("outside/198.51.100.9", "203.0.113.6", 80).Reason)
+		require.Equal(t, VerdictHost, w.trace("outside/198.51.100.9", "192.0.2.1", 22).Verdict)
+		_, err := w.Trace(Request{From: "outside/nobody", To: addr("203.0.113.5"), Protocol: "icmp"})
+		require.ErrorContains(t, err, `"nobody" is not an IPv4 address`)
+		routes, err := w.Routes("node-2", "back", false)
+		require.NoError(t, err)
+		require.True(t, slices.ContainsFunc(routes, func(r Route) bool { return r.Kind == RouteOutside && r.Prefix == "0.0.0.0/0" }))
+	})
+}
+
 func TestATraceNamesThePolicyThatDecides(t *testing.T) {
 	w := newWorld(t, true)
 	w.cache.police(t, datapath.Policy{Rules: []datapath.Rule{{
@@ -213,7 +252,7 @@ func TestWrongNamesAreToldWithThoseThereAre(t *testing.T) {
 		{"10.0.1.99@red", "no node of this machine has the interface of 10.0.1.99@red"},
 		{"x@red", `"x" is not an IPv4 address`},
 		{"node/node-9", `no node "node-9" on this machine; there are: node-1, node-2`},
-		{"web", `"web" is not NAMESPACE/POD, ADDRESS@VPC or node/NAME`},
+		{"web", `"web" is not NAMESPACE/POD, ADDRESS@VPC, node/NAME or outside/ADDRESS`},
 	} {
 		_, err := w.Trace(Request{From: c.from, To: addr("10.0.1.13"), Protocol: "icmp"})
 		require.ErrorContains(t, err, c.want)

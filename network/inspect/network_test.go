@@ -65,12 +65,14 @@ func newWorld(t *testing.T, clsact bool) *world {
 			ServiceCIDR: netip.MustParsePrefix(services), MTU: mtu, ForceClsact: clsact, ConntrackEntries: 1024, FlowEntries: 1024,
 			HostIfindex: devices.Host.Attrs().Index, HostMAC: datapath.MAC(devices.Host.Attrs().HardwareAddr),
 			HostPeerIfindex: devices.HostPeer.Attrs().Index, VXLANIfindex: devices.VXLAN.Attrs().Index,
+			UplinkIfindex: n.Link(testnet.UplinkName).Attrs().Index, NodeAddress: n.Address,
 		})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, d.Close()) })
 		w.nodes = append(w.nodes, &node{Node: n, Datapath: d})
 		require.NoError(t, n.Do(d.AttachHost))
 		require.NoError(t, n.Do(d.AttachVXLAN))
+		require.NoError(t, n.Do(d.AttachUplink))
 		name := fmt.Sprintf("node-%d", i+1)
 		w.Members = append(w.Members, Member{Name: name, PinPath: pins, Netns: n.Path()})
 		object := &corev1.Node{}

@@ -12,7 +12,7 @@ import (
 
 // Request is a packet to trace.
 type Request struct {
-	// From is NAMESPACE/POD, ADDRESS@VPC or node/NAME.
+	// From is NAMESPACE/POD, ADDRESS@VPC, node/NAME or outside/ADDRESS.
 	From string
 	// To is the destination.
 	To netip.Addr

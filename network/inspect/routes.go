@@ -17,7 +17,7 @@ type Route struct {
 	// Prefix is the destination.
 	Prefix string `json:"prefix"`
 	// Kind is subnet (addresses of the Subnet itself), route (to another Subnet), hop (by an interface that sends on), blackhole,
-	// reserved (for the cloud itself) or endpoint (one address).
+	// outside (out of the cloud), reserved (for the cloud itself) or endpoint (one address).
 	Kind string `json:"kind"`
 	// NextHop is where it leads: the Subnet, or the interface that has the address.
 	NextHop string `json:"nextHop"`
@@ -34,6 +34,7 @@ const (
 	RouteHop       = "hop"
 	RouteBlackhole = "blackhole"
 	RouteReserved  = "reserved"
+	RouteOutside   = "outside"
 	RouteEndpoint  = "endpoint"
 )
 
@@ -118,6 +119,8 @@ func (n *Network) lead(r *Route, route datapath.Route) {
 		r.Kind, r.NextHop = RouteBlackhole, "nothing"
 	case datapath.RouteReserved:
 		r.Kind, r.NextHop = RouteReserved, "nothing"
+	case datapath.RouteOutside:
+		r.Kind, r.NextHop = RouteOutside, "outside, from a FloatingIP or a NATGateway"
 	default:
 		r.Kind, r.NextHop = RouteRoute, "subnet "+n.Objects.subnetName(route.VNI)
 	}

@@ -14,8 +14,9 @@ import (
 // source is who sends a traced packet.
 type source struct {
 	member Member
-	// host is set for a node's own stack, ifindex is an interface otherwise.
+	// host is set for a node's own stack, outside for what arrives at a node's uplink; ifindex is an interface otherwise.
 	host         bool
+	outside      bool
 	ifindex      int
 	mac, gateway datapath.MAC
 	address      netip.Addr
@@ -24,10 +25,13 @@ type source struct {
 
 func (s source) String() string { return s.name }
 
-// nodePrefix begins the name of a node as a sender.
-const nodePrefix = "node/"
+// nodePrefix begins the name of a node as a sender, outsidePrefix the address of one outside.
+const (
+	nodePrefix    = "node/"
+	outsidePrefix = "outside/"
+)
 
-// source finds who is meant by NAMESPACE/POD, ADDRESS@VPC or node/NAME.
+// source finds who is meant by NAMESPACE/POD, ADDRESS@VPC, node/NAME or outside/ADDRESS, whose packets arrive at the first node.
 func (n *Network) source(from string) (source, error) {
 	if name, ok := strings.CutPrefix(from, nodePrefix); ok {
 		m, err := n.member(name)
@@ -36,6 +40,9 @@ func (n *Network) source(from string) (source, error) {
 		}
 		address, err := m.address()
 		return source{member: m, host: true, address: address, name: from}, err
+	}
+	if text, ok := strings.CutPrefix(from, outsidePrefix); ok {
+		return n.outside(from, text)
 	}
 	if address, vpc, ok := strings.Cut(from, "@"); ok {
 		a, err := netip.ParseAddr(address)
@@ -49,7 +56,7 @@ func (n *Network) source(from string) (source, error) {
 		return n.sourceAt(from, func(nic datapath.NIC) bool { return nic.VPCID == id && nic.Address == a })
 	}
 	if namespace, pod, ok := strings.Cut(from, "/"); !ok || namespace == "" || pod == "" || strings.Contains(pod, "/") {
-		return source{}, fmt.Errorf("%q is not NAMESPACE/POD, ADDRESS@VPC or node/NAME", from)
+		return source{}, fmt.Errorf("%q is not NAMESPACE/POD, ADDRESS@VPC, node/NAME or outside/ADDRESS", from)
 	}
 	nic, err := n.Objects.ofPod(from)
 	if err != nil {
@@ -60,6 +67,27 @@ func (n *Network) source(from string) (source, error) {
 		return source{}, fmt.Errorf("%s has no address yet: `kubectl describe networkinterface %s` tells why", from, nic.Name)
 	}
 	return n.sourceAt(from, func(at datapath.NIC) bool { return at.VNI == nic.Status.VNI && at.Address == address })
+}
+
+// outside is a sender outside, whose packets arrive at the first node that has Pods' network.
+func (n *Network) outside(from, text string) (source, error) {
+	a, err := netip.ParseAddr(text)
+	if err != nil || !a.Is4() {
+		return source{}, fmt.Errorf("%q: %q is not an IPv4 address", from, text)
+	}
+	for _, m := range n.Members {
+		var uplink int
+		if err := m.in(func() (err error) {
+			uplink, err = datapath.FindUplink(m.PinPath)
+			return err
+		}); err != nil {
+			return source{}, err
+		}
+		if uplink != 0 {
+			return source{member: m, outside: true, address: a, name: from}, nil
+		}
+	}
+	return source{}, fmt.Errorf("%q: no node of this machine has an uplink", from)
 }
 
 // sourceAt finds the interface on the members of this machine.

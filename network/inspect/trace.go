@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 	"github.com/mnicloud/mnicloud/network/datapath"
 )
 
@@ -16,8 +17,8 @@ type Trace struct {
 	Protocol string `json:"protocol"`
 	// Steps are the decisions on its way.
 	Steps []TraceStep `json:"steps"`
-	// Verdict is delivered, dropped, answered (by the gateway), host (given to a node's own stack) or beyond (it goes to a member that is
-	// not on this machine).
+	// Verdict is delivered, dropped, answered (by the gateway), host (given to a node's own stack), outside (it leaves the
+	// cloud) or beyond (it goes to a member that is not on this machine).
 	Verdict string `json:"verdict"`
 	// Reason, Meaning and Remedy are about a drop.
 	Reason  string `json:"reason,omitempty"`
@@ -44,6 +45,7 @@ const (
 	VerdictAnswered  = "answered"
 	VerdictHost      = "host"
 	VerdictBeyond    = "beyond"
+	VerdictOutside   = "outside"
 )
 
 // maxNodes bounds a packet's way: a member never sends on what came from another.
@@ -75,9 +77,12 @@ func (n *Network) Trace(r Request) (*Trace, error) {
 		network: n, member: from.member, program: "pod_egress",
 		trace: &Trace{From: from.String(), To: end(netip.AddrPortFrom(r.To, r.Port)), Protocol: r.Protocol, Steps: []TraceStep{}},
 	}
-	packet := datapath.Packet{Ifindex: from.ifindex, Host: from.host, Frame: frame}
+	packet := datapath.Packet{Ifindex: from.ifindex, Host: from.host, Uplink: from.outside, Frame: frame}
 	if from.host {
 		t.program = "host_egress"
+	}
+	if from.outside {
+		t.program = "uplink_ingress"
 	}
 	t.say("packet", "%s sends %s", from, describe(frame))
 	for range maxNodes {
@@ -92,7 +97,11 @@ func (n *Network) Trace(r Request) (*Trace, error) {
 		if err != nil {
 			return nil, err
 		}
-		t.say("tunnel", "goes by VXLAN, VNI %d (Subnet %s), to %s (%s)", v.VNI, n.Objects.subnetName(v.VNI), n.Objects.nodeName(v.Member), v.Member)
+		what := "Subnet " + n.Objects.subnetName(v.VNI)
+		if v.VNI == netv1.OutsideVNI {
+			what = "what is for external addresses"
+		}
+		t.say("tunnel", "goes by VXLAN, VNI %d (%s), to %s (%s)", v.VNI, what, n.Objects.nodeName(v.Member), v.Member)
 		if !here {
 			t.trace.Verdict = VerdictBeyond
 			t.say("beyond", "%s is not on this machine: trace it there", v.Member)
@@ -155,6 +164,12 @@ func (t *tracing) finish(v datapath.Verdict, sent []byte) error {
 	case datapath.TargetSender:
 		t.trace.Verdict = VerdictAnswered
 		t.say("answer", "answered by the Subnet's gateway: %s", describe(v.Frame))
+	case datapath.TargetOutside:
+		t.trace.Verdict = VerdictOutside
+		t.say("outside", "leaves the cloud at %s as %s", t.member.Name, describe(v.Frame))
+	case datapath.TargetStack:
+		t.trace.Verdict = VerdictHost
+		t.say("host", "is for no external address: left to the own stack of %s", t.member.Name)
 	case datapath.TargetHost:
 		t.trace.Verdict = VerdictHost
 		t.say("host", "given to the own stack of %s as %s", t.member.Name, describe(v.Frame))

@@ -44,6 +44,10 @@ func (t *tracing) words(s datapath.Step, p datapath.Packet, v datapath.Verdict, 
 			return t.policyWords(s, "ingress", "let in from", v.DropIfindex, last && v.Drop == datapath.PolicyIngress)
 		}
 		return t.policyWords(s, "ingress", "let in from", v.Ifindex, false)
+	case datapath.StepExternal:
+		return fmt.Sprintf("an external address: %s in Subnet %s (VNI %d) has it", s.Address, objects.subnetName(s.Number), s.Number)
+	case datapath.StepFloating:
+		return fmt.Sprintf("it leaves VPC %s from the sender's FloatingIP %s", objects.vpcName(s.Number), s.Address)
 	case datapath.StepOpened:
 		return fmt.Sprintf("an infrastructure address: it is %s in VPC %s", s.Address, objects.vpcName(s.Number))
 	}
