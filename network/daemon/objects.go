@@ -42,20 +42,21 @@ var kinds = []struct {
 	kind       string
 	namespaced bool
 	strip      func(any)
+	plural     string // where it is not the usual one of an English word
 }{
-	{&corev1.Node{}, "Node", false, stripNode},
-	{&corev1.Service{}, "Service", true, func(any) {}},
-	{&discoveryv1.EndpointSlice{}, "EndpointSlice", true, stripSlice},
-	{&netv1.Subnet{}, "Subnet", false, func(any) {}},
-	{&netv1.RouteTable{}, "RouteTable", false, func(any) {}},
-	{&netv1.NetworkInterface{}, "NetworkInterface", false, func(any) {}},
-	{&netv1.AddressPool{}, "AddressPool", false, func(any) {}},
-	{&netv1.FloatingIP{}, "FloatingIP", false, func(any) {}},
-	{&netv1.NATGateway{}, "NATGateway", false, func(any) {}},
-	{&netv1.SecurityGroup{}, "SecurityGroup", false, func(any) {}},
-	{&networkingv1.NetworkPolicy{}, "NetworkPolicy", true, func(any) {}},
-	{&corev1.Pod{}, "Pod", true, stripPod},
-	{&corev1.Namespace{}, "Namespace", false, stripNamespace},
+	{&corev1.Node{}, "Node", false, stripNode, ""},
+	{&corev1.Service{}, "Service", true, func(any) {}, ""},
+	{&discoveryv1.EndpointSlice{}, "EndpointSlice", true, stripSlice, ""},
+	{&netv1.Subnet{}, "Subnet", false, func(any) {}, ""},
+	{&netv1.RouteTable{}, "RouteTable", false, func(any) {}, ""},
+	{&netv1.NetworkInterface{}, "NetworkInterface", false, func(any) {}, ""},
+	{&netv1.AddressPool{}, "AddressPool", false, func(any) {}, ""},
+	{&netv1.FloatingIP{}, "FloatingIP", false, func(any) {}, ""},
+	{&netv1.NATGateway{}, "NATGateway", false, func(any) {}, "natgateways"},
+	{&netv1.SecurityGroup{}, "SecurityGroup", false, func(any) {}, ""},
+	{&networkingv1.NetworkPolicy{}, "NetworkPolicy", true, func(any) {}, ""},
+	{&corev1.Pod{}, "Pod", true, stripPod, ""},
+	{&corev1.Namespace{}, "Namespace", false, stripNamespace, ""},
 }
 
 func newObjects(config *rest.Config, onChange func(), watchError toolscache.WatchErrorHandlerWithContext) (*objects, error) {
@@ -76,7 +77,11 @@ func newObjects(config *rest.Config, onChange func(), watchError toolscache.Watc
 		if k.namespaced {
 			scope = meta.RESTScopeNamespace
 		}
-		mapper.Add(gvks[0], scope)
+		plural, singular := meta.UnsafeGuessKindToResource(gvks[0])
+		if k.plural != "" {
+			plural.Resource = k.plural
+		}
+		mapper.AddSpecific(gvks[0], plural, singular, scope)
 		options.ByObject[k.object] = cache.ByObject{Transform: func(o any) (any, error) {
 			if object, ok := o.(client.Object); ok {
 				object.SetManagedFields(nil)
