@@ -86,7 +86,9 @@ func floatingKeyCodec() codec[FloatingKey, bpfFloatingKey] {
 		encode: func(k FloatingKey) (bpfFloatingKey, error) {
 			return bpfFloatingKey{VpcId: k.VPCID, Address: toAddress(k.Address)}, requireIPv4("address", k.Address)
 		},
-		decode: func(w bpfFloatingKey) FloatingKey { return FloatingKey{VPCID: w.VpcId, Address: fromAddress(w.Address)} },
+		decode: func(w bpfFloatingKey) FloatingKey {
+			return FloatingKey{VPCID: w.VpcId, Address: fromAddress(w.Address)}
+		},
 	}
 }
 

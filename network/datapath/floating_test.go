@@ -407,7 +407,9 @@ func TestATimeToLiveEndsBeforeTheTranslation(t *testing.T) {
 func TestWhatTheOutsideIsToldIsBoundedForEachExternalAddress(t *testing.T) {
 	c := newFloating(t)
 	last := func(ip *layers.IPv4) { ip.TTL = 1 }
-	get := func() outcome { return c.nodes[0].gets(fromOutside(outsider+":4000", "203.0.113.5:80").with(last).frame()) }
+	get := func() outcome {
+		return c.nodes[0].gets(fromOutside(outsider+":4000", "203.0.113.5:80").with(last).frame())
+	}
 	require.True(t, get().told)
 	busy := uint64(c.nodes[0].seconds()+600) * uint64(time.Second) // so many were told that the next is due in ten minutes
 	require.NoError(t, c.nodes[0].collection.Maps[bpfMapErrorTimes].Put(addr("203.0.113.5").As4(), busy))

@@ -54,8 +54,10 @@ func TestAnExternalAddressIsWhereItsInterfaceIs(t *testing.T) {
 		change func(nic *netv1.NetworkInterface, f *netv1.FloatingIP)
 		want   datapath.External
 	}{
-		"on another node": {func(nic *netv1.NetworkInterface, _ *netv1.FloatingIP) { nic.Spec.Node = "node-1" },
-			datapath.External{Kind: datapath.ExternalFloating, Target: datapath.EndpointKey{VNI: 1002, Address: ip("10.0.2.6")}, VPCID: 1001}},
+		"on another node": {
+			func(nic *netv1.NetworkInterface, _ *netv1.FloatingIP) { nic.Spec.Node = "node-1" },
+			datapath.External{Kind: datapath.ExternalFloating, Target: datapath.EndpointKey{VNI: 1002, Address: ip("10.0.2.6")}, VPCID: 1001},
+		},
 		"on none that is known":  {func(nic *netv1.NetworkInterface, _ *netv1.FloatingIP) { nic.Spec.Node = "node-9" }, datapath.External{}},
 		"attached nowhere":       {func(nic *netv1.NetworkInterface, _ *netv1.FloatingIP) { nic.Spec.Pod = nil }, datapath.External{}},
 		"with another address":   {func(nic *netv1.NetworkInterface, _ *netv1.FloatingIP) { nic.Status.Address = "10.0.2.9" }, datapath.External{}},

@@ -41,7 +41,7 @@ type Input struct {
 	AddressPools []netv1.AddressPool
 	FloatingIPs  []netv1.FloatingIP
 	NATGateways  []netv1.NATGateway
-	Slices      []discoveryv1.EndpointSlice
+	Slices       []discoveryv1.EndpointSlice
 
 	SecurityGroups  []netv1.SecurityGroup
 	NetworkPolicies []networkingv1.NetworkPolicy
