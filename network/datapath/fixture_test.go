@@ -199,12 +199,13 @@ func (n *node) run(program string, frame []byte, ctx skBuff, trace bpfTrace) out
 	}
 	o.sender = int(ctx.ifindex)
 	o.told = o.drop != 0 && action == 7
-	if o.drop != 0 && !o.told {
+	switch {
+	case o.drop != 0 && !o.told:
 		require.EqualValues(t, 2, action, "counted as dropped (%s) but neither TC_ACT_SHOT nor TC_ACT_REDIRECT", o.drop)
-	} else if o.target == bpfTraceTargetTRACE_STACK {
+	case o.target == bpfTraceTargetTRACE_STACK:
 		require.EqualValues(t, -1, int32(action), "left to the stack, but not TC_ACT_UNSPEC")
 		require.Equal(t, frame, o.frame, "it was changed")
-	} else {
+	default:
 		require.EqualValues(t, 7, action, "neither counted as dropped nor TC_ACT_REDIRECT")
 	}
 	if n.unforetold {
