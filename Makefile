@@ -147,6 +147,8 @@ test-e2e: ## A real two-node cloud, an instance of its own beside yours
 
 .PHONY: conformance
 conformance: build ## Kubernetes' own Conformance tests of the network, on a cloud of their own (GOTESTFLAGS=-short: a sixth of them)
+	@cd distro/kube && porter=$$($(GO) list -m -f '{{.Dir}}' k8s.io/kubernetes)/test/images/agnhost/porter && \
+	install -m 644 "$$porter/localhost.crt" ../../bin/agnhost.crt && install -m 644 "$$porter/localhost.key" ../../bin/agnhost.key
 	@cd distro/kube && $(GO) build -o ../../bin/agnhost k8s.io/kubernetes/test/images/agnhost && $(GO) test -c -vet=off -tags conformance -o ../../bin/conformance.test ./conformance
 	@$(GO) test $(SYSTEM_TESTS) -timeout 90m -v $(GOTESTFLAGS) ./test/conformance/...
 

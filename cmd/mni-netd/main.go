@@ -74,10 +74,11 @@ func command() *cobra.Command {
 func cleanup() *cobra.Command {
 	var prefix, pins string
 	cmd := &cobra.Command{
-		Use: "cleanup", Short: "Remove the links, pins and nftables table that a stopped daemon left in this network namespace",
+		Use: "cleanup", Short: "Remove the links, pins and nftables tables that a stopped daemon left in this network namespace",
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return errors.Join(host.Remove(prefix), host.Masquerade{Table: daemon.Table(prefix)}.Remove(), datapath.Remove(pins))
+			return errors.Join(host.Remove(prefix), host.Masquerade{Table: daemon.Table(prefix)}.Remove(),
+				host.Ports{Table: daemon.PortsTable(prefix)}.Remove(), datapath.Remove(pins))
 		},
 	}
 	cmd.Flags().StringVar(&prefix, "link-prefix", "mni", "first part of the names of this host's links")

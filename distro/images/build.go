@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -100,6 +101,8 @@ type builder struct {
 type inputs struct {
 	tag     string
 	program []byte
+	// files are the contents of the recipe's Files.
+	files map[string][]byte
 	// recipe is the hash of everything but the packages that apt chose; packages is the hash of those, once asked for.
 	recipe, packages string
 	chosen           []debianPackage
@@ -144,16 +147,17 @@ func (b builder) build(ctx context.Context, r recipe) (Built, error) {
 	return made, b.out.put(r.Repository, image, in.key(), result)
 }
 
-// inputs reads the program and hashes it with the recipe.
+// inputs reads the program and the files and hashes them with the recipe.
 func (b builder) inputs(r recipe) (inputs, error) {
-	var in inputs
+	in := inputs{files: map[string][]byte{}}
 	var err error
 	if r.Program != "" {
-		in.program, err = os.ReadFile(filepath.Join(b.Programs, r.Program))
-		if errors.Is(err, fs.ErrNotExist) {
-			return in, fmt.Errorf("no program %s in %s: run `make build`", r.Program, b.Programs)
+		if in.program, err = b.read(r.Program); err != nil {
+			return in, err
 		}
-		if err != nil {
+	}
+	for name := range r.Files {
+		if in.files[name], err = b.read(name); err != nil {
 			return in, err
 		}
 	}
@@ -164,8 +168,22 @@ func (b builder) inputs(r recipe) (inputs, error) {
 	if err != nil {
 		return in, err
 	}
-	in.recipe = fmt.Sprintf("%x", sha256.Sum256(fmt.Appendf(nil, "%s %s %s %s %x", builderVersion, runtime.GOARCH, in.tag, description, sha256.Sum256(in.program))))
+	hash := sha256.New()
+	fmt.Fprintf(hash, "%s %s %s %s %x", builderVersion, runtime.GOARCH, in.tag, description, sha256.Sum256(in.program))
+	for _, name := range slices.Sorted(maps.Keys(in.files)) {
+		fmt.Fprintf(hash, " %s %x", name, sha256.Sum256(in.files[name]))
+	}
+	in.recipe = fmt.Sprintf("%x", hash.Sum(nil))
 	return in, nil
+}
+
+// read is a file of the programs' directory.
+func (b builder) read(name string) ([]byte, error) {
+	content, err := os.ReadFile(filepath.Join(b.Programs, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("no program %s in %s: run `make build`", name, b.Programs)
+	}
+	return content, err
 }
 
 // choose asks apt for the packages and notes their hash.
@@ -187,7 +205,7 @@ func (b builder) content(ctx context.Context, r recipe, in inputs) (tree, error)
 	if err := b.cache.fetch(ctx, in.chosen); err != nil {
 		return nil, err
 	}
-	return r.content(ctx, in.program, b.cache, in.chosen)
+	return r.content(ctx, in, b.cache)
 }
 
 // assemble makes an OCI image of one layer.

@@ -116,6 +116,21 @@ func TestAChangedProgramGivesAnotherImageInPlaceOfTheOld(t *testing.T) {
 	require.NoError(t, validate.Image(w.image(second[0].Digest)))
 }
 
+func TestAFileIsInItsPlaceAndAChangedOneGivesAnotherImage(t *testing.T) {
+	w := newWorkshop(t)
+	w.program("greet", "hello")
+	w.program("greet.crt", "a certificate")
+	shown := greeter
+	shown.Files = map[string]string{"greet.crt": "localhost.crt"}
+	first := w.build(shown)
+	files := w.files(first[0].Digest)
+	require.Equal(t, "a certificate", files["localhost.crt"])
+	w.program("greet.crt", "another")
+	second := w.build(shown)
+	require.True(t, second[0].Fresh)
+	require.Equal(t, "another", w.files(second[0].Digest)["localhost.crt"])
+}
+
 func TestADamagedLayoutIsRepaired(t *testing.T) {
 	w := newWorkshop(t)
 	w.program("greet", "hello")

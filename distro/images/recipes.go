@@ -29,6 +29,8 @@ type recipe struct {
 	Title, Description string
 	// Program is a file in the programs' directory; it becomes /Program.
 	Program string
+	// Files are files in the programs' directory, with their places in the image.
+	Files map[string]string `json:",omitempty"`
 	// VersionOf is the Go module in Program whose version is the tag.
 	VersionOf string
 	// Packages are Debian packages; what they depend on comes too.
@@ -84,7 +86,9 @@ var recipes = []recipe{
 	},
 	{
 		Repository: "e2e/agnhost", Tag: "2.63.0", Set: Conformance, Title: "agnhost", Description: "Servers and clients of Kubernetes' tests",
-		Program: "agnhost", Packages: []string{"bash", "bind9-dnsutils", "busybox", "curl", "iproute2", "netcat-openbsd"}, Applets: true,
+		// The certificate is what its TLS servers show; libc-bin has getent.
+		Program: "agnhost", Files: map[string]string{"agnhost.crt": "localhost.crt", "agnhost.key": "localhost.key"},
+		Packages: []string{"bash", "bind9-dnsutils", "busybox", "curl", "iproute2", "libc-bin", "netcat-openbsd"}, Applets: true,
 		Links: map[string]string{"usr/bin/nc": "nc.openbsd"}, Directories: []string{"uploads"}, User: "0:0", Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"},
 	},
 	{
@@ -129,9 +133,9 @@ func versionIn(info *buildinfo.BuildInfo, module string) (string, bool) {
 }
 
 // content is what is in the image. The packages are in the cache.
-func (r recipe) content(ctx context.Context, program []byte, cache packages, wanted []debianPackage) (tree, error) {
+func (r recipe) content(ctx context.Context, in inputs, cache packages) (tree, error) {
 	content := tree{}
-	for _, d := range wanted {
+	for _, d := range in.chosen {
 		if err := cache.unpack(ctx, d, content); err != nil {
 			return nil, err
 		}
@@ -148,7 +152,10 @@ func (r recipe) content(ctx context.Context, program []byte, cache packages, wan
 		bundle(content)
 	}
 	if r.Program != "" {
-		content.file(r.Program, 0o755, program)
+		content.file(r.Program, 0o755, in.program)
+	}
+	for name, data := range in.files {
+		content.file(r.Files[name], 0o644, data)
 	}
 	for _, directory := range r.Directories {
 		content.dir(directory, 0o1777)

@@ -31,6 +31,7 @@ func (d *daemon) step(ctx context.Context) error {
 			d.hostChanged.Store(true)
 			return err
 		}
+		d.ports = "" // they set a switch of a link
 	}
 	if !complete {
 		return nil

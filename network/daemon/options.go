@@ -127,9 +127,12 @@ func (o *Options) masquerade() host.Masquerade {
 // ports is the nftables table of host ports of a node of this address.
 func (o *Options) ports(address netip.Addr) host.Ports {
 	return host.Ports{
-		Table: Table(o.LinkPrefix) + "-ports", Near: o.LinkPrefix + "h0", Address: address, Infrastructure: o.InfrastructureCIDR,
+		Table: PortsTable(o.LinkPrefix), Near: o.LinkPrefix + "h0", Address: address, Infrastructure: o.InfrastructureCIDR,
 	}
 }
 
 // Table is the name of the nftables table of the daemon with this link prefix.
 func Table(linkPrefix string) string { return linkPrefix + "-netd" }
+
+// PortsTable is the name of the nftables table of host ports.
+func PortsTable(linkPrefix string) string { return Table(linkPrefix) + "-ports" }

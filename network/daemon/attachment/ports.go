@@ -24,8 +24,6 @@ func checkPorts(mappings []protocol.PortMapping, nic Interface) error {
 			return refuse("protocol " + m.Protocol + " is not supported; use TCP or UDP, or remove hostPort")
 		case m.HostIP != "" && (err != nil || !address.Is4()):
 			return refuse("hostIP " + m.HostIP + " is not an IPv4 address; IPv6 is not supported yet")
-		case m.HostIP != "" && address.IsLoopback():
-			return refuse("hostIP " + m.HostIP + " is loopback, which no other host reaches; use the host's address, or remove hostPort")
 		case m.HostPort < 1 || m.HostPort > 65535 || m.ContainerPort < 1 || m.ContainerPort > 65535:
 			return refuse("ports are 1 to 65535")
 		}

@@ -13,7 +13,7 @@ func TestHostPortsLeadToOrdinaryPodsOnly(t *testing.T) {
 	ordinary := Interface{Prefix: netip.MustParsePrefix("198.18.0.5/17"), Infrastructure: netip.MustParseAddr("198.18.0.5")}
 	tenant := Interface{Prefix: netip.MustParsePrefix("10.0.0.5/24"), Infrastructure: netip.MustParseAddr("198.18.0.5")}
 	web := protocol.PortMapping{HostPort: 8080, ContainerPort: 80, Protocol: "tcp"}
-	require.NoError(t, checkPorts([]protocol.PortMapping{web, {HostPort: 53, ContainerPort: 53, Protocol: "UDP", HostIP: "192.0.2.2"}}, ordinary))
+	require.NoError(t, checkPorts([]protocol.PortMapping{web, {HostPort: 53, ContainerPort: 53, Protocol: "UDP", HostIP: "192.0.2.2"}, {HostPort: 53, ContainerPort: 53, Protocol: "UDP", HostIP: "127.0.0.1"}}, ordinary))
 	require.NoError(t, checkPorts(nil, tenant))
 	for says, c := range map[string]struct {
 		nic    Interface
@@ -23,7 +23,6 @@ func TestHostPortsLeadToOrdinaryPodsOnly(t *testing.T) {
 		"protocol sctp is not supported":                   {ordinary, func(m *protocol.PortMapping) { m.Protocol = "sctp" }},
 		"hostIP fd00::1 is not an IPv4 address":            {ordinary, func(m *protocol.PortMapping) { m.HostIP = "fd00::1" }},
 		"hostIP here is not an IPv4 address":               {ordinary, func(m *protocol.PortMapping) { m.HostIP = "here" }},
-		"hostIP 127.0.0.1 is loopback":                     {ordinary, func(m *protocol.PortMapping) { m.HostIP = "127.0.0.1" }},
 		"ports are 1 to 65535":                             {ordinary, func(m *protocol.PortMapping) { m.ContainerPort = 70000 }},
 	} {
 		m := web

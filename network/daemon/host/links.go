@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -229,6 +230,12 @@ func setSysctl(family, link, key, value string) error {
 		return nil
 	}
 	return err
+}
+
+// getSysctl is what net.FAMILY.conf.LINK.KEY is.
+func getSysctl(family, link, key string) (string, error) {
+	value, err := os.ReadFile(filepath.Join("/proc/sys/net", family, "conf", link, key))
+	return strings.TrimSpace(string(value)), err
 }
 
 func isNotFound(err error) bool {

@@ -99,16 +99,18 @@ func (m Masquerade) replace(conn *nftables.Conn, table *nftables.Table, set *nft
 }
 
 // Remove deletes the table. One that is not there is a success.
-func (m Masquerade) Remove() error {
+func (m Masquerade) Remove() error { return removeTable(m.Table) }
+
+func removeTable(name string) error {
 	conn, err := nftables.New()
 	if err != nil {
 		return fmt.Errorf("nftables: %w", err)
 	}
-	table := &nftables.Table{Family: nftables.TableFamilyIPv4, Name: m.Table}
+	table := &nftables.Table{Family: nftables.TableFamilyIPv4, Name: name}
 	conn.AddTable(table)
 	conn.DelTable(table)
 	if err := conn.Flush(); err != nil {
-		return fmt.Errorf("nftables table %s: %w", m.Table, err)
+		return fmt.Errorf("nftables table %s: %w", name, err)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
@@ -17,7 +18,8 @@ import (
 type PortMapping struct {
 	// Protocol is unix.IPPROTO_TCP or IPPROTO_UDP.
 	Protocol uint8
-	// Host is the port, at one address of the host's or, unspecified, at all but loopback's.
+	// Host is the port, at one address of the host's (of loopback's, too) or, unspecified, at all but loopback's: what listens
+	// there for the host alone is not taken over unasked.
 	Host netip.AddrPort
 	// Pod is where it leads.
 	Pod netip.AddrPort
@@ -26,6 +28,10 @@ type PortMapping struct {
 // Ports is the nftables table of Pods' host ports. Connections to a host's address are led to the Pod through the host's veth, as
 // what the host sends itself. Pods answer other members and Pods directly, which would miss the translation back: towards the
 // Pod these have the node's address; others keep theirs.
+//
+// A port at a loopback address is for the host's own connections. Their answers come from h0 to a loopback address, which Linux
+// takes from other links only with route_localnet: that is on while there is such a port, and what is sent to a
+// loopback address from there drops before it is translated back, so that nobody else gets at loopback (CVE-2020-8558).
 type Ports struct {
 	// Table is its name, one of our own.
 	Table string
@@ -39,6 +45,13 @@ type Ports struct {
 
 const portsChain = "clients"
 
+var loopback = netip.PrefixFrom(netip.AddrFrom4([4]byte{127}), 8)
+
+// onLoopback tells whether one of the mappings is at a loopback address.
+func onLoopback(mappings []PortMapping) bool {
+	return slices.ContainsFunc(mappings, func(m PortMapping) bool { return m.Host.Addr().IsLoopback() })
+}
+
 // Ensure makes the table hold exactly these mappings, in one transaction; without any there is none. A table that is as it
 // should be is not touched. Datagrams of a flow that led elsewhere before follow the mapping at once.
 func (p Ports) Ensure(mappings []PortMapping, members []netip.Addr) error {
@@ -47,11 +60,16 @@ func (p Ports) Ensure(mappings []PortMapping, members []netip.Addr) error {
 		return fmt.Errorf("nftables: %w", err)
 	}
 	table := &nftables.Table{Family: nftables.TableFamilyIPv4, Name: p.Table}
-	mark := sha256.Sum256(fmt.Appendf(nil, "ports 1 %+v %v %v", p, mappings, members))
+	mark := sha256.Sum256(fmt.Appendf(nil, "ports 2 %+v %v %v", p, mappings, members))
 	rules, err := conn.GetRules(table, &nftables.Chain{Table: table, Name: portsChain})
 	exists := err == nil && len(rules) > 0
 	if exists && bytes.Equal(rules[0].UserData, mark[:]) || !exists && len(mappings) == 0 {
-		return nil
+		return p.routeLoopback(onLoopback(mappings)) // the link may be new
+	}
+	if !onLoopback(mappings) {
+		if err := p.routeLoopback(false); err != nil {
+			return err
+		}
 	}
 	conn.AddTable(table) // a table must exist to be deleted
 	conn.DelTable(table)
@@ -61,8 +79,33 @@ func (p Ports) Ensure(mappings []PortMapping, members []netip.Addr) error {
 	if err := conn.Flush(); err != nil {
 		return fmt.Errorf("nftables table %s: %w", p.Table, err)
 	}
+	if onLoopback(mappings) {
+		if err := p.routeLoopback(true); err != nil {
+			return err
+		}
+	}
 	return p.forget(mappings)
 }
+
+// routeLoopback lets what comes from the host's veth have a loopback address, or not.
+func (p Ports) routeLoopback(on bool) error {
+	const key = "route_localnet"
+	value := "0"
+	if on {
+		value = "1"
+	}
+	present, err := getSysctl("ipv4", p.Near, key)
+	if err == nil && present != value {
+		err = setSysctl("ipv4", p.Near, key, value)
+	}
+	if err != nil {
+		return fmt.Errorf("host ports on loopback: %w", err)
+	}
+	return nil
+}
+
+// Remove deletes the table. One that is not there is a success.
+func (p Ports) Remove() error { return removeTable(p.Table) }
 
 func (p Ports) fill(conn *nftables.Conn, table *nftables.Table, mappings []PortMapping, members []netip.Addr, mark []byte) {
 	conn.AddTable(table)
@@ -71,14 +114,26 @@ func (p Ports) fill(conn *nftables.Conn, table *nftables.Table, mappings []PortM
 			Table: table, Name: name, Type: nftables.ChainTypeNAT, Hooknum: hook, Priority: nftables.ChainPriorityNATDest,
 		})
 		for _, m := range mappings {
+			if hook == nftables.ChainHookPrerouting && m.Host.Addr().IsLoopback() {
+				continue // a neighbour that sends to a loopback address of ours is none of the host's
+			}
 			conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: m.rule()})
 		}
+	}
+	prefixes := append(hosts(members), p.Infrastructure.Masked())
+	if onLoopback(mappings) {
+		guard := conn.AddChain(&nftables.Chain{
+			Table: table, Name: "guard", Type: nftables.ChainTypeFilter,
+			Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRaw,
+		})
+		conn.AddRule(&nftables.Rule{Table: table, Chain: guard, Exprs: p.guard()})
+		prefixes = append(prefixes, loopback)
 	}
 	clients := conn.AddChain(&nftables.Chain{
 		Table: table, Name: portsChain, Type: nftables.ChainTypeNAT,
 		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource,
 	})
-	for _, prefix := range append(hosts(members), p.Infrastructure.Masked()) {
+	for _, prefix := range prefixes {
 		conn.AddRule(&nftables.Rule{Table: table, Chain: clients, UserData: mark, Exprs: p.snat(prefix)})
 	}
 }
@@ -116,7 +171,7 @@ func (m PortMapping) rule() []expr.Any {
 		exprs = append(exprs,
 			&expr.Fib{Register: 1, FlagDADDR: true, ResultADDRTYPE: true},
 			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)})
-		exprs = append(exprs, within(expr.CmpOpNeq, destinationOffset, netip.PrefixFrom(netip.AddrFrom4([4]byte{127}), 8))...)
+		exprs = append(exprs, within(expr.CmpOpNeq, destinationOffset, loopback)...)
 	} else {
 		exprs = append(exprs, within(expr.CmpOpEq, destinationOffset, netip.PrefixFrom(m.Host.Addr(), 32))...)
 	}
@@ -129,18 +184,26 @@ func (m PortMapping) rule() []expr.Any {
 // ipsDestinationNAT is IPS_DST_NAT of the kernel's nf_conntrack_common.h.
 const ipsDestinationNAT = 1 << 5
 
-// snat is: oifname NEAR ct status dnat ip saddr CLIENTS snat to ADDRESS
-func (p Ports) snat(clients netip.Prefix) []expr.Any {
+// link matches the host's veth.
+func (p Ports) link(key expr.MetaKey) []expr.Any {
 	near := make([]byte, unix.IFNAMSIZ)
 	copy(near, p.Near)
+	return []expr.Any{&expr.Meta{Key: key, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: near}}
+}
+
+// guard is: iifname NEAR ip daddr 127.0.0.0/8 drop
+func (p Ports) guard() []expr.Any {
+	exprs := append(p.link(expr.MetaKeyIIFNAME), within(expr.CmpOpEq, destinationOffset, loopback)...)
+	return append(exprs, &expr.Verdict{Kind: expr.VerdictDrop})
+}
+
+// snat is: oifname NEAR ct status dnat ip saddr CLIENTS snat to ADDRESS
+func (p Ports) snat(clients netip.Prefix) []expr.Any {
 	status := binaryutil.NativeEndian.PutUint32(ipsDestinationNAT)
-	exprs := []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: 1},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: near},
+	exprs := append(p.link(expr.MetaKeyOIFNAME),
 		&expr.Ct{Key: expr.CtKeySTATUS, Register: 1},
 		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: status, Xor: make([]byte, 4)},
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)},
-	}
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)})
 	return append(append(exprs, within(expr.CmpOpEq, sourceOffset, clients)...),
 		&expr.Immediate{Register: 1, Data: p.Address.AsSlice()},
 		&expr.NAT{Type: expr.NATTypeSourceNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: 1})
@@ -148,13 +211,21 @@ func (p Ports) snat(clients netip.Prefix) []expr.Any {
 
 // forget deletes flows of UDP to the host's ports that lead elsewhere than the mappings say: datagrams keep such a flow alive.
 func (p Ports) forget(mappings []PortMapping) error {
-	stale := staleFlows{own: p.Address, pods: map[uint16]netip.Addr{}}
+	stale := staleFlows{}
 	for _, m := range mappings {
-		if m.Protocol == unix.IPPROTO_UDP {
-			stale.pods[m.Host.Port()] = m.Pod.Addr()
+		if m.Protocol != unix.IPPROTO_UDP {
+			continue
 		}
+		at := m.Host
+		if at.Addr().IsUnspecified() {
+			at = netip.AddrPortFrom(p.Address, at.Port())
+			if _, ok := stale[at]; ok {
+				continue // one address goes before all
+			}
+		}
+		stale[at] = m.Pod.Addr()
 	}
-	if len(stale.pods) == 0 {
+	if len(stale) == 0 {
 		return nil
 	}
 	if _, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, netlink.FAMILY_V4, stale); err != nil {
@@ -163,16 +234,13 @@ func (p Ports) forget(mappings []PortMapping) error {
 	return nil
 }
 
-// staleFlows matches them.
-type staleFlows struct {
-	own  netip.Addr
-	pods map[uint16]netip.Addr // by port
-}
+// staleFlows matches them: the Pod where each of the host's ports leads.
+type staleFlows map[netip.AddrPort]netip.Addr
 
 // MatchConntrackFlow implements netlink.CustomConntrackFilter.
 func (s staleFlows) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
-	pod, ok := s.pods[flow.Forward.DstPort]
 	to, _ := netip.AddrFromSlice(flow.Forward.DstIP)
 	by, _ := netip.AddrFromSlice(flow.Reverse.SrcIP)
-	return ok && flow.Forward.Protocol == unix.IPPROTO_UDP && to.Unmap() == s.own && by.Unmap() != pod
+	pod, ok := s[netip.AddrPortFrom(to.Unmap(), flow.Forward.DstPort)]
+	return ok && flow.Forward.Protocol == unix.IPPROTO_UDP && by.Unmap() != pod
 }
