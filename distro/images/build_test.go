@@ -47,6 +47,17 @@ func (w workshop) image(digest v1.Hash) v1.Image {
 	return image
 }
 
+// content is what is in an image.
+func (w workshop) content(digest v1.Hash) tree {
+	layers, err := w.image(digest).Layers()
+	require.NoError(w.t, err)
+	stream, err := layers[0].Uncompressed()
+	require.NoError(w.t, err)
+	content := tree{}
+	require.NoError(w.t, content.addTar(stream, func(string) bool { return true }))
+	return content
+}
+
 func (w workshop) blobs() []string {
 	entries, err := os.ReadDir(filepath.Join(w.options.Out, "blobs", "sha256"))
 	require.NoError(w.t, err)
@@ -82,12 +93,7 @@ func TestAnImageIsWhatItsRecipeSays(t *testing.T) {
 	require.Equal(t, []string{searchPath}, config.Config.Env)
 	require.Equal(t, "1", config.Config.Labels["org.opencontainers.image.version"])
 
-	layers, err := image.Layers()
-	require.NoError(t, err)
-	stream, err := layers[0].Uncompressed()
-	require.NoError(t, err)
-	content := tree{}
-	require.NoError(t, content.addTar(stream, func(string) bool { return true }))
+	content := w.content(built[0].Digest)
 	require.Equal(t, "hello", string(content["greet"].content))
 	require.EqualValues(t, 0o755, content["greet"].mode)
 	require.EqualValues(t, 0o1777, content["tmp"].mode)
@@ -123,12 +129,11 @@ func TestAFileIsInItsPlaceAndAChangedOneGivesAnotherImage(t *testing.T) {
 	shown := greeter
 	shown.Files = map[string]string{"greet.crt": "localhost.crt"}
 	first := w.build(shown)
-	files := w.files(first[0].Digest)
-	require.Equal(t, "a certificate", files["localhost.crt"])
+	require.Equal(t, "a certificate", string(w.content(first[0].Digest)["localhost.crt"].content))
 	w.program("greet.crt", "another")
 	second := w.build(shown)
 	require.True(t, second[0].Fresh)
-	require.Equal(t, "another", w.files(second[0].Digest)["localhost.crt"])
+	require.Equal(t, "another", string(w.content(second[0].Digest)["localhost.crt"].content))
 }
 
 func TestADamagedLayoutIsRepaired(t *testing.T) {

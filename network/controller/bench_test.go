@@ -29,6 +29,7 @@ import (
 
 	"github.com/mnicloud/mnicloud/kit/conditions"
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+	"github.com/mnicloud/mnicloud/network/claim"
 	"github.com/mnicloud/mnicloud/network/ipam"
 	"github.com/mnicloud/mnicloud/test/apiserver"
 )
@@ -236,7 +237,7 @@ func (w *world) inUse(ns string, i int, subnet, home *netv1.Subnet) []client.Obj
 	}
 	pod := newPod(ns, fmt.Sprintf("p%d", i), netv1.AnnotationSubnet, subnet.Name)
 	stored(pod)
-	nic := newInterface(pod, subnet)
+	nic := claim.NewInterface(pod, subnet)
 	stored(nic)
 	s := &nic.Status
 	s.Address, s.PrefixLength, s.GatewayAddress = address(subnet), 16, subnet.Status.GatewayAddress

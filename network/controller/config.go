@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/mnicloud/mnicloud/network/claim"
 	"github.com/mnicloud/mnicloud/network/routing"
 )
 
@@ -31,8 +32,6 @@ const (
 	// defaultQuarantine is three times what a node may be behind: one that is not heard of for 20 s is not alive, and its daemon
 	// notices a silent connection within 10 s.
 	defaultQuarantine = time.Minute
-	// minPrefixLength and maxPrefixLength bound a Subnet's CIDR, as the Subnet's validation does.
-	minPrefixLength, maxPrefixLength = 8, 30
 )
 
 // complete checks the configuration and fills in defaults.
@@ -45,8 +44,8 @@ func (c Config) complete() (Config, error) {
 		return c, fmt.Errorf("network configuration: infrastructure CIDR %s is not IPv4, and IPv6 is not supported yet", infra)
 	case infra != infra.Masked():
 		return c, fmt.Errorf("network configuration: infrastructure CIDR %s has bits set beyond the prefix length; write %s", infra, infra.Masked())
-	case infra.Bits() < minPrefixLength || infra.Bits() > maxPrefixLength:
-		return c, fmt.Errorf("network configuration: infrastructure CIDR %s must be between /%d and /%d", infra, minPrefixLength, maxPrefixLength)
+	case infra.Bits() < claim.MinPrefixLength || infra.Bits() > claim.MaxPrefixLength:
+		return c, fmt.Errorf("network configuration: infrastructure CIDR %s must be between /%d and /%d", infra, claim.MinPrefixLength, claim.MaxPrefixLength)
 	}
 	if c.ReservedCIDRs == nil {
 		c.ReservedCIDRs = routing.Reserved()

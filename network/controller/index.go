@@ -10,6 +10,7 @@ import (
 
 	"github.com/mnicloud/mnicloud/kit/status"
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+	"github.com/mnicloud/mnicloud/network/claim"
 	"github.com/mnicloud/mnicloud/network/ipam"
 )
 
@@ -69,10 +70,10 @@ func addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 		{&netv1.SecurityGroup{}, groupByPeer, values(peersOf)},
 		{&netv1.IPLease{}, ipam.FieldInterfaceUID, value(func(o *netv1.IPLease) string { return string(o.Spec.InterfaceUID) })},
 		{&netv1.IPLease{}, ipam.FieldSubnet, value(func(o *netv1.IPLease) string { return o.Spec.Subnet })},
-		{&corev1.Pod{}, podByInterface, values(networkedBy(interfaceName))},
-		{&corev1.Pod{}, podBySubnet, values(networkedBy(subnetName))},
+		{&corev1.Pod{}, podByInterface, values(networkedBy(claim.InterfaceName))},
+		{&corev1.Pod{}, podBySubnet, values(networkedBy(claim.SubnetName))},
 		{&corev1.Pod{}, podByPlatform, values(func(o *corev1.Pod) []string {
-			if !asksForPlatform(o) {
+			if !claim.AsksForPlatform(o) {
 				return nil
 			}
 			return []string{netv1.PlatformTrue}
@@ -103,7 +104,7 @@ func value[T client.Object](of func(T) string) client.IndexerFunc {
 // networkedBy leaves out Pods on their hosts' network.
 func networkedBy(of func(*corev1.Pod) string) func(*corev1.Pod) []string {
 	return func(pod *corev1.Pod) []string {
-		if !networked(pod) {
+		if !claim.Networked(pod) {
 			return nil
 		}
 		return []string{of(pod)}

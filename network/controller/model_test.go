@@ -19,17 +19,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+	"github.com/mnicloud/mnicloud/network/claim"
 	"github.com/mnicloud/mnicloud/network/ipam"
 )
 
 // history is a random one: Pods, interfaces, Subnets and leases come and go while the controllers crash in the middle of
-// writes and start again. At every moment no address is published twice; when all is quiet nothing is missing, stale or
+// writes and start again, and nodes' daemons, which die in the middle of writes too, claim interfaces beside them. At every moment no address is published twice; when all is quiet nothing is missing, stale or
 // double.
 type history struct {
 	*world
 	random     *rand.Rand
 	namespaces []string
 	pods       int
+	// daemons are the nodes', by name; claimed is how many claims succeeded.
+	daemons map[string]*daemon
+	claimed int
 	// published remembers each interface's address and MAC by its UID: they never change.
 	published map[string]string
 	// seen is who was last seen with each infrastructure address, and when.
@@ -60,6 +64,7 @@ func TestWhateverHappensNoAddressIsMissingStaleOrDouble(t *testing.T) {
 				world: idleWorld(t), random: rand.New(rand.NewPCG(seed, 0)), published: map[string]string{}, seen: map[string]sighting{},
 			}
 			h.namespaces = []string{h.namespace(), h.namespace()}
+			h.daemons = map[string]*daemon{"node-1": h.daemonOf("node-1"), "node-2": h.daemonOf("node-2")}
 			h.startWithCrash()
 			for _, vpc := range []string{"a", "b"} {
 				h.make(newVPC(vpc, h.namespaces[0]))
@@ -78,6 +83,7 @@ func TestWhateverHappensNoAddressIsMissingStaleOrDouble(t *testing.T) {
 				}
 			}
 			h.settles()
+			require.Positive(t, h.claimed, "the nodes had interfaces to give, too")
 		})
 	}
 }
@@ -138,7 +144,7 @@ func (h *history) one(of []string) string { return of[h.random.IntN(len(of))] }
 // step does one thing that a user, a kubelet or an accident may do.
 func (h *history) step() {
 	subnets := []string{"a-small", "a-small", "a-apart", "b-small", "a-overlap", "default"}
-	n := h.random.IntN(20)
+	n := h.random.IntN(24)
 	if n < 9 && len(h.allPods()) >= 40 {
 		n = 9 // enough: one goes
 	}
@@ -160,7 +166,7 @@ func (h *history) step() {
 			h.deletePod(pod)
 		}
 	case n < 15:
-		if pod := h.somePod(); pod != nil && !finished(pod) {
+		if pod := h.somePod(); pod != nil && !claim.Finished(pod) {
 			h.finish(pod, corev1.PodSucceeded)
 		}
 	case n < 16:
@@ -178,8 +184,31 @@ func (h *history) step() {
 		}
 	case n < 19:
 		h.remove(&netv1.Subnet{ObjectMeta: metav1.ObjectMeta{Name: h.one(subnets[:5])}})
-	default:
+	case n < 20:
 		h.restoreSubnets(h.one([]string{"a", "b"}))
+	default:
+		if pod := h.somePod(); pod != nil {
+			h.claim(pod)
+		}
+	}
+}
+
+// claim lets the Pod's node claim an interface for it, and maybe die at a write.
+func (h *history) claim(pod *corev1.Pod) {
+	if pod.Spec.NodeName == "" {
+		h.schedule(pod, h.one([]string{"node-1", "node-2"}))
+		require.NoError(h.t, h.Get(h.ctx, client.ObjectKeyFromObject(pod), pod))
+	}
+	d := h.daemons[pod.Spec.NodeName]
+	at, how := d.writes.count()+1+h.random.Int64N(8), []crash{before, after}[h.random.IntN(2)]
+	d.writes.crash = func(n int64) crash {
+		if n == at {
+			return how
+		}
+		return lives
+	}
+	if d.claim(pod) == nil {
+		h.claimed++
 	}
 }
 
@@ -288,11 +317,11 @@ func (h *history) unsettled() string {
 
 // unserved is why a Pod does not have what it should have.
 func (h *history) unserved(pod *corev1.Pod) string {
-	nic := h.nic(interfaceName(pod))
+	nic := h.nic(claim.InterfaceName(pod))
 	has := nic.Spec.Pod != nil && nic.Spec.Pod.UID == pod.UID
-	subnet := h.subnet(subnetName(pod))
+	subnet := h.subnet(claim.SubnetName(pod))
 	switch {
-	case finished(pod):
+	case claim.Finished(pod):
 		if has {
 			return "has ended and still has its interface"
 		}
@@ -310,7 +339,7 @@ func (h *history) unserved(pod *corev1.Pod) string {
 			return "has an interface in a VPC that does not list its namespace"
 		}
 		return ""
-	case checkAddress(pod, subnet) != nil && nic.UID == "":
+	case claim.CheckAddress(pod, subnet) != nil && nic.UID == "":
 		return ""
 	case !has:
 		return "has no interface"
@@ -328,12 +357,12 @@ func (h *history) unserved(pod *corev1.Pod) string {
 func (h *history) refusal(pod *corev1.Pod, nic *netv1.NetworkInterface) string {
 	alive := false
 	for _, other := range h.allPods() {
-		alive = alive || nic.Spec.Pod != nil && other.UID == nic.Spec.Pod.UID && !finished(&other)
+		alive = alive || nic.Spec.Pod != nil && other.UID == nic.Spec.Pod.UID && !claim.Finished(&other)
 	}
-	if _, no := decideAttachment(pod, nic, alive); no != nil {
-		return no.reason
+	if _, no := claim.DecideAttachment(pod, nic, alive); no != nil {
+		return no.Reason
 	}
-	if subnet := h.subnet(nic.Spec.Subnet); subnet.UID == "" || !subnet.DeletionTimestamp.IsZero() || checkAddress(pod, subnet) != nil {
+	if subnet := h.subnet(nic.Spec.Subnet); subnet.UID == "" || !subnet.DeletionTimestamp.IsZero() || claim.CheckAddress(pod, subnet) != nil {
 		return reasonSubnetNotFound
 	}
 	return ""

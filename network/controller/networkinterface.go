@@ -2,14 +2,15 @@ package controller
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -19,17 +20,20 @@ import (
 
 	"github.com/mnicloud/mnicloud/kit/conditions"
 	"github.com/mnicloud/mnicloud/kit/finalizer"
+	"github.com/mnicloud/mnicloud/kit/status"
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+	"github.com/mnicloud/mnicloud/network/claim"
 	"github.com/mnicloud/mnicloud/network/ipam"
 )
 
 // interfaceReconciler gives interfaces their addresses and MACs, takes them from Pods that are gone, and releases them.
 type interfaceReconciler struct {
-	client client.Client
-	live   client.Reader
-	events events.EventRecorder
-	config Config
-	ipam   *ipam.Allocator
+	client    client.Client
+	live      client.Reader
+	events    events.EventRecorder
+	config    Config
+	ipam      *ipam.Allocator
+	addresses *claim.Addresses
 }
 
 // Reconcile brings one interface towards its spec.
@@ -61,7 +65,7 @@ func (r *interfaceReconciler) provision(ctx context.Context, nic *netv1.NetworkI
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	status := nic.Status.DeepCopy()
-	o, err := r.allocate(ctx, nic, subnet, vpc, status)
+	o, err := r.addresses.Allocate(ctx, nic, subnet, vpc, status)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -96,7 +100,7 @@ func (r *interfaceReconciler) adopt(ctx context.Context, nic *netv1.NetworkInter
 	if subnet != nil {
 		maps.Copy(nic.Labels, ipam.Labels(subnet.Spec.VPC, subnet.Name))
 	}
-	setNode(nic, nic.Spec.Node)
+	claim.SetNode(nic, nic.Spec.Node)
 	if !controllerutil.AddFinalizer(nic, netv1.Finalizer) && equality.Semantic.DeepEqual(base.Labels, nic.Labels) {
 		return nil
 	}
@@ -113,12 +117,12 @@ func (r *interfaceReconciler) release(ctx context.Context, nic *netv1.NetworkInt
 	if err != nil {
 		return false, 0, err
 	}
-	if state == gone && nic.Annotations[netv1.AnnotationHolderPod] != "" {
+	if state == claim.Gone && nic.Annotations[netv1.AnnotationHolderPod] != "" {
 		return true, 0, nil
 	}
-	if state != alive && nic.Spec.Pod != nil {
+	if state != claim.Alive && nic.Spec.Pod != nil {
 		base := nic.DeepCopy()
-		detach(nic)
+		claim.Detach(nic)
 		if err := r.client.Patch(ctx, nic, optimistic(base)); err != nil {
 			return false, 0, fmt.Errorf("detach NetworkInterface %s from its Pod: %w", nic.Name, err)
 		}
@@ -146,14 +150,14 @@ func (r *interfaceReconciler) toCome(at *metav1.Time) bool {
 }
 
 // podState is how far the interface's Pod has come: the one it is attached to, or the only one that ever may be.
-func (r *interfaceReconciler) podState(ctx context.Context, nic *netv1.NetworkInterface) (life, error) {
+func (r *interfaceReconciler) podState(ctx context.Context, nic *netv1.NetworkInterface) (claim.Life, error) {
 	if pod := nic.Spec.Pod; pod != nil {
-		return podLife(ctx, r.client, r.live, client.ObjectKey{Namespace: pod.Namespace, Name: pod.Name}, pod.UID)
+		return claim.PodLife(ctx, r.client, r.live, client.ObjectKey{Namespace: pod.Namespace, Name: pod.Name}, pod.UID)
 	}
 	if namespace, name, ok := strings.Cut(nic.Annotations[netv1.AnnotationHolderPod], "/"); ok {
-		return podLife(ctx, r.client, r.live, client.ObjectKey{Namespace: namespace, Name: name}, types.UID(nic.Name))
+		return claim.PodLife(ctx, r.client, r.live, client.ObjectKey{Namespace: namespace, Name: name}, types.UID(nic.Name))
 	}
-	return alive, nil
+	return claim.Alive, nil
 }
 
 // namespaceOver tells whether no Pod can come any more from the namespace, because it is gone or going. One of the same
@@ -195,7 +199,7 @@ func (r *interfaceReconciler) finalize(ctx context.Context, nic *netv1.NetworkIn
 		if err != nil {
 			return err
 		}
-		if state == alive {
+		if state == claim.Alive {
 			return r.write(ctx, nic, nic.Status.DeepCopy(), conditions.Waiting(reasonWaitingForPod,
 				"the interface goes when its Pod is deleted: "+pod.Namespace+"/"+pod.Name))
 		}
@@ -203,7 +207,7 @@ func (r *interfaceReconciler) finalize(ctx context.Context, nic *netv1.NetworkIn
 	// No peer may find a former holder beside the next one.
 	if nic.Spec.Pod != nil {
 		base := nic.DeepCopy()
-		detach(nic)
+		claim.Detach(nic)
 		if err := r.client.Patch(ctx, nic, optimistic(base)); err != nil {
 			return fmt.Errorf("detach NetworkInterface %s from its Pod: %w", nic.Name, err)
 		}
@@ -234,19 +238,24 @@ func (r *interfaceReconciler) write(ctx context.Context, nic *netv1.NetworkInter
 	return nil
 }
 
-// asResult tells a failed allocation as a result; other errors remain errors. That nothing is free is a wait: it ends when
-// another interface goes.
-func asResult(err error) (conditions.Result, error) {
-	var exhausted *ipam.ExhaustedError
-	var inUse *ipam.InUseError
-	var invalid *ipam.InvalidAddressError
-	switch {
-	case errors.As(err, &exhausted):
-		return conditions.Waiting(reasonExhausted, exhausted.Error()), nil
-	case errors.As(err, &inUse):
-		return conditions.Failed(reasonAddressInUse, inUse.Error()), nil
-	case errors.As(err, &invalid):
-		return conditions.Failed(reasonAddressInvalid, invalid.Error()), nil
+// tellPod sends the interface's Pod an event when the interface came to need help or room, or another help than before.
+func (r *interfaceReconciler) tellPod(before, after *netv1.NetworkInterface) {
+	is, was := trouble(after.Status.Conditions), trouble(before.Status.Conditions)
+	if is == nil || after.Spec.Pod == nil || (was != nil && was.Reason == is.Reason) {
+		return
 	}
-	return conditions.Result{}, err
+	ref := &corev1.ObjectReference{
+		APIVersion: "v1", Kind: "Pod", Namespace: after.Spec.Pod.Namespace, Name: after.Spec.Pod.Name, UID: after.Spec.Pod.UID,
+	}
+	r.events.Eventf(ref, nil, corev1.EventTypeWarning, is.Reason, "AllocateAddress", "%s", is.Message)
+}
+
+// trouble is the Ready condition of an interface whose Pod does not start without something that people may have to do; nil
+// otherwise.
+func trouble(all []metav1.Condition) *metav1.Condition {
+	ready := meta.FindStatusCondition(all, status.ConditionReady)
+	if ready == nil || (ready.Reason != reasonExhausted && !meta.IsStatusConditionTrue(all, status.ConditionStalled)) {
+		return nil
+	}
+	return ready
 }

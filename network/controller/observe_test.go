@@ -12,6 +12,7 @@ import (
 
 	"github.com/mnicloud/mnicloud/kit/status"
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+	"github.com/mnicloud/mnicloud/network/claim"
 )
 
 // What a test sees of its world.
@@ -47,7 +48,7 @@ func (w *world) attached(pod *corev1.Pod) *netv1.NetworkInterface {
 	w.t.Helper()
 	var nic *netv1.NetworkInterface
 	w.eventually("Pod "+pod.Name+" has its interface", func() bool {
-		nic = w.nic(interfaceName(pod))
+		nic = w.nic(claim.InterfaceName(pod))
 		return nic.Spec.Pod != nil && nic.Spec.Pod.UID == pod.UID && w.isReady(nic) && nic.Status.ReleasedAt == nil
 	})
 	return nic

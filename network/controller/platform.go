@@ -10,16 +10,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+	"github.com/mnicloud/mnicloud/network/claim"
 )
 
-// asksForPlatform tells whether a Pod wants to open connections to infrastructure addresses.
-func asksForPlatform(pod *corev1.Pod) bool {
-	return pod.Labels[netv1.LabelPlatform] == netv1.PlatformTrue
-}
-
 // platform decides whether a Pod may be one of the platform's, as it asks.
-func (r *podReconciler) platform(ctx context.Context, pod *corev1.Pod) (*refusal, error) {
-	if !asksForPlatform(pod) {
+func (r *podReconciler) platform(ctx context.Context, pod *corev1.Pod) (*claim.Refusal, error) {
+	if !claim.AsksForPlatform(pod) {
 		return nil, nil
 	}
 	namespace := metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
@@ -35,19 +31,19 @@ func (r *podReconciler) platform(ctx context.Context, pod *corev1.Pod) (*refusal
 
 // checkPlatform decides it: the namespace's label, which only the cloud's owner can set, allows it, and the namespace is no
 // tenant's. Such a Pod is an ordinary one: a tenant's VPC is no place for it.
-func checkPlatform(pod *corev1.Pod, namespace map[string]string, vpcs []netv1.VPC) *refusal {
+func checkPlatform(pod *corev1.Pod, namespace map[string]string, vpcs []netv1.VPC) *claim.Refusal {
 	if namespace[netv1.LabelPlatform] != netv1.PlatformTrue {
-		return &refusal{reasonPlatformRefused, fmt.Sprintf("label %s=%s: namespace %s may have no Pods of the platform; the cloud's owner can label the namespace the same, or remove the label from the Pod",
+		return &claim.Refusal{Reason: reasonPlatformRefused, Message: fmt.Sprintf("label %s=%s: namespace %s may have no Pods of the platform; the cloud's owner can label the namespace the same, or remove the label from the Pod",
 			netv1.LabelPlatform, netv1.PlatformTrue, pod.Namespace)}
 	}
 	for i := range vpcs {
 		if vpcs[i].Name != netv1.DefaultVPC && slices.Contains(vpcs[i].Spec.Namespaces, pod.Namespace) {
-			return &refusal{reasonPlatformRefused, fmt.Sprintf("label %s=%s: VPC %s is namespace %s's, so its Pods are a tenant's and not the platform's; use another namespace, or remove the label",
+			return &claim.Refusal{Reason: reasonPlatformRefused, Message: fmt.Sprintf("label %s=%s: VPC %s is namespace %s's, so its Pods are a tenant's and not the platform's; use another namespace, or remove the label",
 				netv1.LabelPlatform, netv1.PlatformTrue, vpcs[i].Name, pod.Namespace)}
 		}
 	}
-	if name := subnetName(pod); name != netv1.DefaultSubnet {
-		return &refusal{reasonPlatformRefused, fmt.Sprintf("label %s=%s: Pods of the platform are in the default Subnet, this one asks for %s; remove the label or annotation %s",
+	if name := claim.SubnetName(pod); name != netv1.DefaultSubnet {
+		return &claim.Refusal{Reason: reasonPlatformRefused, Message: fmt.Sprintf("label %s=%s: Pods of the platform are in the default Subnet, this one asks for %s; remove the label or annotation %s",
 			netv1.LabelPlatform, netv1.PlatformTrue, name, netv1.AnnotationSubnet)}
 	}
 	return nil

@@ -35,8 +35,8 @@ func TestOnlyANamespaceThatIsThePlatformsHasPodsOfThePlatform(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			no := checkPlatform(c.pod, c.namespace, c.vpcs)
 			require.NotNil(t, no)
-			require.Equal(t, reasonPlatformRefused, no.reason)
-			require.Contains(t, no.message, c.says)
+			require.Equal(t, reasonPlatformRefused, no.Reason)
+			require.Contains(t, no.Message, c.says)
 		})
 	}
 }

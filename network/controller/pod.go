@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+	"github.com/mnicloud/mnicloud/network/claim"
 )
 
 // podReconciler sees to it that each Pod that is not on its host's network has its NetworkInterface.
@@ -31,7 +32,7 @@ type podReconciler struct {
 // telling is what a Pod was told.
 type telling struct {
 	uid types.UID
-	refusal
+	why claim.Refusal
 }
 
 func (r *podReconciler) setup(mgr ctrl.Manager) error {
@@ -52,7 +53,7 @@ func (r *podReconciler) setup(mgr ctrl.Manager) error {
 		})).
 		// A Pod that waits for an interface waits for another Pod's end.
 		Watches(&corev1.Pod{}, mapped(func(ctx context.Context, pod *corev1.Pod) []reconcile.Request {
-			return r.pods(ctx, podByInterface, interfaceName(pod))
+			return r.pods(ctx, podByInterface, claim.InterfaceName(pod))
 		}), onUpdate(podEnded)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.config.Workers}).
 		Complete(r)
@@ -66,7 +67,7 @@ func attachmentChanged(before, after *netv1.NetworkInterface) bool {
 
 // podEnded tells whether a Pod's containers have ended, or another Pod has its name.
 func podEnded(before, after *corev1.Pod) bool {
-	return before.UID != after.UID || (finished(after) && !finished(before))
+	return before.UID != after.UID || (claim.Finished(after) && !claim.Finished(before))
 }
 
 func (r *podReconciler) pods(ctx context.Context, index, value string) []reconcile.Request {
@@ -103,7 +104,7 @@ func (r *podReconciler) Reconcile(ctx context.Context, req reconcile.Request) (r
 		r.told.Delete(req.NamespacedName)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if !networked(&pod) || finished(&pod) || !pod.DeletionTimestamp.IsZero() {
+	if !claim.Networked(&pod) || claim.Finished(&pod) || !pod.DeletionTimestamp.IsZero() {
 		r.told.Delete(req.NamespacedName)
 		return reconcile.Result{}, nil
 	}
@@ -116,36 +117,36 @@ func (r *podReconciler) Reconcile(ctx context.Context, req reconcile.Request) (r
 }
 
 // provide makes, attaches or moves the Pod's interface, or says why not.
-func (r *podReconciler) provide(ctx context.Context, pod *corev1.Pod) (*refusal, error) {
+func (r *podReconciler) provide(ctx context.Context, pod *corev1.Pod) (*claim.Refusal, error) {
 	// A Pod keeps the interface it has, whatever its annotations say by now: one interface a Pod, always.
 	var has netv1.NetworkInterfaceList
 	if err := r.client.List(ctx, &has, client.MatchingFields{interfaceByPod: string(pod.UID)}); err != nil {
 		return nil, fmt.Errorf("list the NetworkInterfaces of Pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	for i := range has.Items {
-		if attachedTo(&has.Items[i], pod) {
+		if claim.AttachedTo(&has.Items[i], pod) {
 			return r.use(ctx, pod, &has.Items[i])
 		}
 	}
-	if no := checkPod(pod); no != nil {
+	if no := claim.CheckPod(pod); no != nil {
 		return no, nil
 	}
 	var nic netv1.NetworkInterface
-	err := r.client.Get(ctx, client.ObjectKey{Name: interfaceName(pod)}, &nic)
+	err := r.client.Get(ctx, client.ObjectKey{Name: claim.InterfaceName(pod)}, &nic)
 	if err == nil {
 		return r.use(ctx, pod, &nic)
 	}
 	if !apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("read NetworkInterface %s: %w", interfaceName(pod), err)
+		return nil, fmt.Errorf("read NetworkInterface %s: %w", claim.InterfaceName(pod), err)
 	}
-	subnet, no, err := r.subnetFor(ctx, pod)
+	subnet, no, err := claim.SubnetFor(ctx, r.client, pod)
 	if err != nil || no != nil {
 		return no, err
 	}
 	if no, err := r.platform(ctx, pod); err != nil || no != nil {
 		return no, err
 	}
-	made := newInterface(pod, subnet)
+	made := claim.NewInterface(pod, subnet)
 	err = r.client.Create(ctx, made)
 	if !apierrors.IsAlreadyExists(err) {
 		if err != nil {
@@ -161,63 +162,39 @@ func (r *podReconciler) provide(ctx context.Context, pod *corev1.Pod) (*refusal,
 }
 
 // use attaches or moves an interface that exists.
-func (r *podReconciler) use(ctx context.Context, pod *corev1.Pod, nic *netv1.NetworkInterface) (*refusal, error) {
+func (r *podReconciler) use(ctx context.Context, pod *corev1.Pod, nic *netv1.NetworkInterface) (*claim.Refusal, error) {
 	holderAlive := false
 	if other := nic.Spec.Pod; other != nil && other.UID != pod.UID && nic.Spec.Namespace == pod.Namespace {
-		state, err := podLife(ctx, r.client, r.live, client.ObjectKey{Namespace: other.Namespace, Name: other.Name}, other.UID)
+		state, err := claim.PodLife(ctx, r.client, r.live, client.ObjectKey{Namespace: other.Namespace, Name: other.Name}, other.UID)
 		if err != nil {
 			return nil, err
 		}
-		holderAlive = state == alive
+		holderAlive = state == claim.Alive
 	}
-	what, no := decideAttachment(pod, nic, holderAlive)
-	if what == nothing || what == deny {
+	what, no := claim.DecideAttachment(pod, nic, holderAlive)
+	if what == claim.Nothing || what == claim.Deny {
 		return no, nil
 	}
 	base := nic.DeepCopy()
-	if what == attach {
+	if what == claim.Attach {
 		// Who may be in the VPC may have changed since the interface was made.
-		if _, no, err := r.subnetFor(ctx, pod); err != nil || no != nil {
+		if _, no, err := claim.SubnetFor(ctx, r.client, pod); err != nil || no != nil {
 			return no, err
 		}
 		if no, err := r.platform(ctx, pod); err != nil || no != nil {
 			return no, err
 		}
-		attachTo(nic, pod)
+		claim.AttachTo(nic, pod)
 	}
-	setNode(nic, pod.Spec.NodeName)
+	claim.SetNode(nic, pod.Spec.NodeName)
 	if err := r.client.Patch(ctx, nic, optimistic(base)); err != nil {
 		return nil, fmt.Errorf("attach NetworkInterface %s to Pod %s/%s: %w", nic.Name, pod.Namespace, pod.Name, err)
 	}
 	return nil, nil
 }
 
-// subnetFor is the Subnet the Pod asks for, when the Pod may be in it.
-func (r *podReconciler) subnetFor(ctx context.Context, pod *corev1.Pod) (*netv1.Subnet, *refusal, error) {
-	var subnet netv1.Subnet
-	err := r.client.Get(ctx, client.ObjectKey{Name: subnetName(pod)}, &subnet)
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, &refusal{reasonSubnetNotFound, fmt.Sprintf("annotation %s: Subnet %s does not exist yet", netv1.AnnotationSubnet, subnetName(pod))}, nil
-	case err != nil:
-		return nil, nil, fmt.Errorf("read Subnet %s: %w", subnetName(pod), err)
-	case !subnet.DeletionTimestamp.IsZero():
-		return nil, &refusal{reasonSubnetDeleting, fmt.Sprintf("annotation %s: Subnet %s is being deleted; use another Subnet", netv1.AnnotationSubnet, subnet.Name)}, nil
-	}
-	var vpc netv1.VPC
-	err = r.client.Get(ctx, client.ObjectKey{Name: subnet.Spec.VPC}, &vpc)
-	if client.IgnoreNotFound(err) != nil {
-		return nil, nil, fmt.Errorf("read VPC %s: %w", subnet.Spec.VPC, err)
-	}
-	vpc.Name = subnet.Spec.VPC
-	if no := checkAccess(pod.Namespace, &subnet, &vpc); no != nil {
-		return nil, no, nil
-	}
-	return &subnet, checkAddress(pod, &subnet), nil
-}
-
 // tell sends an event when the refusal is another one than last time.
-func (r *podReconciler) tell(pod *corev1.Pod, no *refusal) {
+func (r *podReconciler) tell(pod *corev1.Pod, no *claim.Refusal) {
 	key := client.ObjectKeyFromObject(pod)
 	if no == nil {
 		r.told.Delete(key)
@@ -225,6 +202,6 @@ func (r *podReconciler) tell(pod *corev1.Pod, no *refusal) {
 	}
 	now := telling{pod.UID, *no}
 	if last, ok := r.told.Swap(key, now); !ok || last != now {
-		r.events.Eventf(pod, nil, corev1.EventTypeWarning, no.reason, "AttachNetworkInterface", "%s", no.message)
+		r.events.Eventf(pod, nil, corev1.EventTypeWarning, no.Reason, "AttachNetworkInterface", "%s", no.Message)
 	}
 }

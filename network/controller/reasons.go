@@ -3,34 +3,36 @@ package controller
 import (
 	"strconv"
 	"strings"
+
+	"github.com/mnicloud/mnicloud/network/claim"
 )
 
 // Reasons of the Ready condition.
 const (
-	reasonReady             = "Ready"
-	reasonWaitingForVPC     = "WaitingForVPC"
-	reasonWaitingForSubnet  = "WaitingForSubnet"
+	reasonReady             = claim.ReasonReady
+	reasonWaitingForVPC     = claim.ReasonWaitingForVPC
+	reasonWaitingForSubnet  = claim.ReasonWaitingForSubnet
 	reasonWaitingForSubnets = "WaitingForSubnets"
-	reasonWaitingForPod     = "WaitingForPod"
+	reasonWaitingForPod     = claim.ReasonWaitingForPod
 	reasonWaitingForNICs    = "WaitingForNetworkInterfaces"
 	reasonAllocating        = "Allocating"
 	reasonCIDROverlap       = "CIDROverlap"
 	reasonCIDRReserved      = "CIDRReserved"
 	reasonCIDRInvalid       = "CIDRInvalid"
 	reasonMisconfigured     = "ConfigurationMismatch"
-	reasonExhausted         = "AddressesExhausted"
-	reasonAddressInUse      = "AddressInUse"
-	reasonAddressInvalid    = "AddressInvalid"
-	reasonAddressInterface  = "AddressFixed"
-	reasonNamespaceRefused  = "NamespaceNotAllowed"
+	reasonExhausted         = claim.ReasonExhausted
+	reasonAddressInUse      = claim.ReasonAddressInUse
+	reasonAddressInvalid    = claim.ReasonAddressInvalid
+	reasonAddressInterface  = claim.ReasonAddressInterface
+	reasonNamespaceRefused  = claim.ReasonNamespaceRefused
 	reasonPlatformRefused   = "PlatformNotAllowed"
-	reasonInterfaceForeign  = "InterfaceOfOtherNamespace"
-	reasonInterfaceSubnet   = "InterfaceInOtherSubnet"
-	reasonInterfaceInUse    = "InterfaceInUse"
-	reasonInterfaceDeleting = "InterfaceDeleting"
-	reasonInterfaceName     = "InterfaceNameInvalid"
-	reasonSubnetNotFound    = "SubnetNotFound"
-	reasonSubnetDeleting    = "SubnetDeleting"
+	reasonInterfaceForeign  = claim.ReasonInterfaceForeign
+	reasonInterfaceSubnet   = claim.ReasonInterfaceSubnet
+	reasonInterfaceInUse    = claim.ReasonInterfaceInUse
+	reasonInterfaceDeleting = claim.ReasonInterfaceDeleting
+	reasonInterfaceName     = claim.ReasonInterfaceName
+	reasonSubnetNotFound    = claim.ReasonSubnetNotFound
+	reasonSubnetDeleting    = claim.ReasonSubnetDeleting
 	reasonGroupNotFound     = "SecurityGroupNotFound"
 	reasonTableNotFound     = "RouteTableNotFound"
 	reasonTableForeign      = "RouteTableOfOtherVPC"

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+	"github.com/mnicloud/mnicloud/network/claim"
 )
 
 // replica is a Pod that a StatefulSet named web would make.
@@ -21,18 +22,18 @@ func replica(namespace string, set types.UID, name string, annotations ...string
 }
 
 func TestTheInterfaceOfAReplicaIsNamedByItsSetAndNumber(t *testing.T) {
-	require.Equal(t, "a.set-7", interfaceName(replica("a", "set", "web-7")))
-	require.Equal(t, "b.set-7", interfaceName(replica("b", "set", "web-7")), "another namespace claims the owner")
+	require.Equal(t, "a.set-7", claim.InterfaceName(replica("a", "set", "web-7")))
+	require.Equal(t, "b.set-7", claim.InterfaceName(replica("b", "set", "web-7")), "another namespace claims the owner")
 	named := replica("a", "set", "web-7", netv1.AnnotationInterface, "mine")
-	require.Equal(t, "mine", interfaceName(named))
+	require.Equal(t, "mine", claim.InterfaceName(named))
 	for _, name := range []string{"web-", "web-x", "web--1", "other-7", "web-7-8"} {
 		pod := replica("a", "set", name)
 		pod.UID = "uid"
-		require.Equal(t, "uid", interfaceName(pod), name)
+		require.Equal(t, "uid", claim.InterfaceName(pod), name)
 	}
 	job := replica("a", "set", "web-7")
 	job.UID, job.OwnerReferences[0].Kind = "uid", "Job"
-	require.Equal(t, "uid", interfaceName(job))
+	require.Equal(t, "uid", claim.InterfaceName(job))
 }
 
 // https://github.com/k8snetworkplumbingwg/whereabouts/issues/176

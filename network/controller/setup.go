@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+	"github.com/mnicloud/mnicloud/network/claim"
 	"github.com/mnicloud/mnicloud/network/ipam"
 )
 
@@ -39,7 +40,7 @@ func setup(ctx context.Context, mgr ctrl.Manager, cfg Config, c client.Client) e
 			vnis: &sequence{client: c, live: live, annotation: netv1.AnnotationLastVNI, used: subnetVNIs},
 		},
 		&podReconciler{client: c, live: live, config: cfg, events: recorder},
-		&interfaceReconciler{client: c, live: live, config: cfg, ipam: allocator, events: recorder},
+		&interfaceReconciler{client: c, live: live, config: cfg, ipam: allocator, addresses: &claim.Addresses{Client: c, IPAM: allocator}, events: recorder},
 		&securityGroupReconciler{client: c, config: cfg},
 		&routeTableReconciler{client: c, config: cfg},
 		&leaseReconciler{client: c, live: live, ipam: allocator, now: time.Now, released: map[string]seen{}},

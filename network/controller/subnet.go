@@ -15,6 +15,7 @@ import (
 
 	"github.com/mnicloud/mnicloud/kit/conditions"
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+	"github.com/mnicloud/mnicloud/network/claim"
 	"github.com/mnicloud/mnicloud/network/ipam"
 )
 
@@ -163,9 +164,9 @@ func (r *subnetReconciler) decide(ctx context.Context, subnet *netv1.Subnet, sta
 		}
 		return conditions.Progressing(reasonAllocating, "the Subnet has a VNI, and gets its gateway next"), false, nil
 	}
-	cidr, _ := parseCIDR(subnet.Spec.CIDR)
+	cidr, _ := claim.ParseCIDR(subnet.Spec.CIDR)
 	status.GatewayAddress = ipam.Range{CIDR: cidr}.Gateway().String()
-	if status.GatewayMAC, err = newMAC(); err != nil {
+	if status.GatewayMAC, err = claim.NewMAC(); err != nil {
 		return o, false, err
 	}
 	return conditions.Ready(reasonReady, "the Subnet has its VNI and gateway"), false, nil

@@ -6,6 +6,7 @@ import (
 
 	"github.com/mnicloud/mnicloud/kit/conditions"
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+	"github.com/mnicloud/mnicloud/network/claim"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
@@ -91,19 +92,10 @@ func earlier(a, b *netv1.Subnet) bool {
 	return strings.Compare(string(a.UID), string(b.UID)) < 0
 }
 
-// parseCIDR returns a Subnet's range. The API server validates it too; this is for objects older than a rule.
-func parseCIDR(cidr string) (netip.Prefix, bool) {
-	p, err := netip.ParsePrefix(cidr)
-	if err != nil || !p.Addr().Is4() || p != p.Masked() || p.Bits() < minPrefixLength || p.Bits() > maxPrefixLength {
-		return netip.Prefix{}, false
-	}
-	return p, true
-}
-
 // checkSubnet decides what can be decided from the Subnet and the configuration alone. A Subnet in use is not touched by a
 // range that was reserved later.
 func checkSubnet(s *netv1.Subnet, config Config) (o conditions.Result, ok bool) {
-	cidr, valid := parseCIDR(s.Spec.CIDR)
+	cidr, valid := claim.ParseCIDR(s.Spec.CIDR)
 	if !valid {
 		return conditions.Failed(reasonCIDRInvalid, "spec.cidr: "+s.Spec.CIDR+" is not a canonical IPv4 range between /8 and /30; make a new Subnet"), false
 	}

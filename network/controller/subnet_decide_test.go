@@ -12,6 +12,7 @@ import (
 
 	"github.com/mnicloud/mnicloud/kit/status"
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+	"github.com/mnicloud/mnicloud/network/claim"
 )
 
 // rival makes a Subnet of VPC "a" that was created at a second, and has come so far.
@@ -146,7 +147,7 @@ func TestASubnetWaitsForItsVPC(t *testing.T) {
 func TestMACAddressesAreUnicastLocallyAdministeredAndRandom(t *testing.T) {
 	seen := map[string]bool{}
 	for range 1000 {
-		s, err := newMAC()
+		s, err := claim.NewMAC()
 		require.NoError(t, err)
 		mac, err := net.ParseMAC(s)
 		require.NoError(t, err)

@@ -1,9 +1,6 @@
 package controller
 
 import (
-	"crypto/rand"
-	"fmt"
-	"net"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,14 +28,4 @@ func settle(result reconcile.Result, err error) (reconcile.Result, error) {
 func exactly(object client.Object) client.Preconditions {
 	uid, version := object.GetUID(), object.GetResourceVersion()
 	return client.Preconditions{UID: &uid, ResourceVersion: &version}
-}
-
-// newMAC makes a random MAC address, unicast and locally administered (IEEE 802: the two lowest bits of the first octet).
-func newMAC() (string, error) {
-	mac := make(net.HardwareAddr, 6)
-	if _, err := rand.Read(mac); err != nil {
-		return "", fmt.Errorf("make a MAC address: %w", err)
-	}
-	mac[0] = mac[0]&^0x03 | 0x02
-	return mac.String(), nil
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/mnicloud/mnicloud/kit/agent"
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+	"github.com/mnicloud/mnicloud/network/claim"
 	"github.com/mnicloud/mnicloud/network/daemon/attachment"
 	"github.com/mnicloud/mnicloud/network/daemon/desired"
 	"github.com/mnicloud/mnicloud/network/daemon/host"
@@ -123,8 +124,16 @@ func (d *daemon) openAttachments(ctx context.Context) (*net.UnixListener, error)
 	if err != nil {
 		return nil, err
 	}
+	direct, err := d.objects.direct(d.rest)
+	if err != nil {
+		return nil, err
+	}
 	d.attachments = &attachment.Manager{
-		Store: store, Source: source{d.objects, d.options.NodeName}, Datapath: d.programmer,
+		Store: store, Datapath: d.programmer,
+		Source: source{
+			objects: d.objects, node: d.options.NodeName, claimer: &claim.Claimer{Client: direct, Node: d.options.NodeName},
+			after: d.options.ClaimAfter, slots: make(chan struct{}, claimsAtOnce),
+		},
 		MTU: d.innerMTU, AddDeadline: d.options.AddDeadline, Log: d.log,
 	}
 	if err := d.attachments.Recover(ctx); err != nil {

@@ -5,10 +5,16 @@
 //
 // Rooms: attachment serves the CNI's commands, host sets up the namespace, desired computes what the maps should hold.
 //
-// It writes nothing to the API server, so a node that was broken into cannot either.
+// It writes nothing to the API server while there is a network controller. Without one it claims interfaces for new Pods of its
+// own node (network/claim); that a node that was broken into can do no more sees a policy (network/config/policy/interfaces.yaml).
 //
 // +kubebuilder:rbac:groups=net.mnicloud.jp,resources=subnets;routetables;networkinterfaces;securitygroups;addresspools;floatingips;natgateways,verbs=list;watch
+// +kubebuilder:rbac:groups=net.mnicloud.jp,resources=vpcs;subnets,verbs=get
+// +kubebuilder:rbac:groups=net.mnicloud.jp,resources=networkinterfaces,verbs=get;create;patch
+// +kubebuilder:rbac:groups=net.mnicloud.jp,resources=networkinterfaces/status,verbs=patch
+// +kubebuilder:rbac:groups=net.mnicloud.jp,resources=ipleases,verbs=get;list;create
 // +kubebuilder:rbac:groups="",resources=namespaces;nodes;pods;services,verbs=list;watch
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get
 // +kubebuilder:rbac:groups=networking.k8s.io,resources=networkpolicies,verbs=list;watch
 // +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices,verbs=list;watch
 package daemon

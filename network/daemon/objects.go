@@ -28,7 +28,9 @@ const podIndex = "pod"
 
 // objects are the API objects that a node's network depends on, kept up to date by watches.
 type objects struct {
-	cache cache.Cache
+	cache  cache.Cache
+	scheme *runtime.Scheme
+	mapper *meta.DefaultRESTMapper
 	// onChange is called after any of them has changed.
 	onChange func()
 
@@ -58,6 +60,9 @@ var kinds = []struct {
 	{&corev1.Pod{}, "Pod", true, stripPod, ""},
 	{&corev1.Namespace{}, "Namespace", false, stripNamespace, ""},
 }
+
+// claimed are the kinds that are not watched but read, or made, to claim an interface.
+var claimed = []string{"VPC", "IPLease"}
 
 func newObjects(config *rest.Config, onChange func(), watchError toolscache.WatchErrorHandlerWithContext) (*objects, error) {
 	scheme := runtime.NewScheme()
@@ -91,11 +96,25 @@ func newObjects(config *rest.Config, onChange func(), watchError toolscache.Watc
 			return o, nil
 		}}
 	}
+	for _, kind := range claimed {
+		mapper.Add(netv1.GroupVersion.WithKind(kind), meta.RESTScopeRoot)
+	}
 	c, err := cache.New(config, options)
 	if err != nil {
 		return nil, fmt.Errorf("cache of API objects: %w", err)
 	}
-	return &objects{cache: c, onChange: onChange, changed: make(chan struct{})}, nil
+	return &objects{cache: c, scheme: scheme, mapper: mapper, onChange: onChange, changed: make(chan struct{})}, nil
+}
+
+// direct is a client without a cache, for what is read to be written.
+func (o *objects) direct(config *rest.Config) (client.Client, error) {
+	config = rest.CopyConfig(config)
+	config.QPS = -1 // the API server has priorities and fairness
+	c, err := client.New(config, client.Options{Scheme: o.scheme, Mapper: o.mapper})
+	if err != nil {
+		return nil, fmt.Errorf("client of the API server: %w", err)
+	}
+	return c, nil
 }
 
 func stripNode(o any) {

@@ -47,12 +47,17 @@ type Options struct {
 	// AddDeadline bounds an ADD's wait for its interface. The default is shorter than what the plugin and kubelet wait, so that
 	// the reason reaches the Pod's events.
 	AddDeadline time.Duration
+	// ClaimAfter is how long the network controller has to give a Pod its interface before the node claims it itself.
+	ClaimAfter time.Duration
 	// ForceClsact attaches with clsact filters even where the kernel has tcx.
 	ForceClsact bool
 }
 
 // addDeadline is the default of Options.AddDeadline.
 const addDeadline = 20 * time.Second
+
+// claimAfter is the default of Options.ClaimAfter: a controller that works takes a tenth of it.
+const claimAfter = 2 * time.Second
 
 // maxLinkPrefix leaves room for the roles' names, within IFNAMSIZ.
 const maxLinkPrefix = 13
@@ -64,6 +69,9 @@ func (o *Options) complete() error {
 	}
 	if o.AddDeadline == 0 {
 		o.AddDeadline = addDeadline
+	}
+	if o.ClaimAfter == 0 {
+		o.ClaimAfter = claimAfter
 	}
 	if o.LinkPrefix == "" {
 		o.LinkPrefix = "mni"
