@@ -8,6 +8,6 @@
 //
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=list;watch
 // +kubebuilder:rbac:groups="",namespace=mni-bgp,resources=secrets,verbs=list;watch
-// +kubebuilder:rbac:groups=net.mnicloud.jp,resources=addresspools;bgppeers;bgpadvertisements,verbs=list;watch
+// +kubebuilder:rbac:groups=net.mnicloud.jp,resources=addresspools;bgppeers;bgpadvertisements;floatingips,verbs=list;watch
 // +kubebuilder:rbac:groups=net.mnicloud.jp,resources=bgppeers/status,verbs=patch
 package bgp

@@ -38,6 +38,7 @@ var watched = []struct {
 	{&netv1.AddressPool{}, false},
 	{&netv1.BGPPeer{}, false},
 	{&netv1.BGPAdvertisement{}, false},
+	{&netv1.FloatingIP{}, false},
 }
 
 func newObjects(config *rest.Config, node string, onChange func()) (*objects, error) {
@@ -62,8 +63,9 @@ func newObjects(config *rest.Config, node string, onChange func()) (*objects, er
 	all, err := cache.New(config, cache.Options{
 		Scheme: scheme, Mapper: mapper, DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Node{}:   {Field: fields.OneTermEqualSelector("metadata.name", node), Transform: stripNode},
-			&corev1.Secret{}: {Namespaces: map[string]cache.Config{netv1.BGPSecretNamespace: {}}},
+			&corev1.Node{}:      {Field: fields.OneTermEqualSelector("metadata.name", node), Transform: stripNode},
+			&netv1.FloatingIP{}: {Transform: stripFloatingIP},
+			&corev1.Secret{}:    {Namespaces: map[string]cache.Config{netv1.BGPSecretNamespace: {}}},
 		},
 	})
 	if err != nil {
@@ -81,6 +83,14 @@ func stripNode(o any) (any, error) {
 	if node, ok := o.(*corev1.Node); ok {
 		node.ManagedFields, node.Annotations, node.Spec = nil, nil, corev1.NodeSpec{}
 		node.Status = corev1.NodeStatus{Addresses: node.Status.Addresses}
+	}
+	return o, nil
+}
+
+// stripFloatingIP keeps what says where the external address leads: there may be many.
+func stripFloatingIP(o any) (any, error) {
+	if fip, ok := o.(*netv1.FloatingIP); ok {
+		fip.ManagedFields, fip.Annotations, fip.Labels, fip.Status.Conditions = nil, nil, nil, nil
 	}
 	return o, nil
 }
@@ -123,12 +133,14 @@ func (o *objects) input(ctx context.Context) (desired.Input, error) {
 	var peers netv1.BGPPeerList
 	var advertisements netv1.BGPAdvertisementList
 	var secrets corev1.SecretList
-	for _, list := range []client.ObjectList{&pools, &peers, &advertisements, &secrets} {
+	var floating netv1.FloatingIPList
+	for _, list := range []client.ObjectList{&pools, &peers, &advertisements, &secrets, &floating} {
 		if err := o.cache.List(ctx, list); err != nil {
 			return in, fmt.Errorf("read the cache of API objects: %w", err)
 		}
 	}
 	in.Pools, in.Peers, in.Advertisements = pools.Items, peers.Items, advertisements.Items
+	in.InUse = desired.InUse(floating.Items, o.node)
 	for i := range secrets.Items {
 		if password, ok := secrets.Items[i].Data[netv1.BGPPasswordKey]; ok {
 			in.Passwords[secrets.Items[i].Name] = string(password)

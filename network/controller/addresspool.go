@@ -111,7 +111,7 @@ func poolRival(pool *netv1.AddressPool, cidr string, all []netv1.AddressPool) (*
 		if other.UID == pool.UID {
 			continue
 		}
-		older := olderPool(other, pool)
+		older := older(other, pool)
 		if overlapsAny(cidr, other.Status.CIDRs) && (!has || older) {
 			return other, true
 		}
@@ -128,12 +128,4 @@ func overlapsAny(cidr string, others []string) bool {
 		y, err := netip.ParsePrefix(other)
 		return err == nil && x.Overlaps(y)
 	})
-}
-
-// olderPool tells whether a was made before b; those of one second are ordered by UID.
-func olderPool(a, b *netv1.AddressPool) bool {
-	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
-		return a.CreationTimestamp.Before(&b.CreationTimestamp)
-	}
-	return a.UID < b.UID
 }

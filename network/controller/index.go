@@ -39,6 +39,22 @@ const (
 	tableByTarget = "net.mnicloud.jp/route-target"
 	// subnetByTable: Subnets by the RouteTable they name.
 	subnetByTable = "net.mnicloud.jp/route-table"
+	// externalIPByPool, externalIPByAddress and externalIPByUser: ExternalIPs by their AddressPool, by their address ("" while they have
+	// none), and by the kind and name of who has it.
+	externalIPByPool    = "spec.pool"
+	externalIPByAddress = "status.address"
+	externalIPByUser    = "net.mnicloud.jp/used-by"
+	// floatingByExternalIP and floatingByInterface: FloatingIPs by what they name.
+	floatingByExternalIP = "spec.externalIP"
+	floatingByInterface  = "spec.networkInterface"
+	// gatewayByVPC, gatewayBySubnet and gatewayByExternalIP: NATGateways by what they name.
+	gatewayByVPC        = "spec.vpc"
+	gatewayBySubnet     = "net.mnicloud.jp/subnets"
+	gatewayByExternalIP = "net.mnicloud.jp/external-ips"
+	// blockByAddress, blockByNode and blockByGateway: PortBlocks by their address, node and NATGateway.
+	blockByAddress = "spec.address"
+	blockByNode    = "spec.node"
+	blockByGateway = "spec.natGateway"
 	// groupByPeer: SecurityGroups by the SecurityGroups that their rules name.
 	groupByPeer = "net.mnicloud.jp/peer-group"
 	// podByInterface: Pods by the name of their NetworkInterface.
@@ -68,6 +84,17 @@ func addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 		{&netv1.RouteTable{}, tableByTarget, values(targetsOf)},
 		{&netv1.Subnet{}, subnetByTable, value(func(o *netv1.Subnet) string { return o.Spec.RouteTable })},
 		{&netv1.SecurityGroup{}, groupByPeer, values(peersOf)},
+		{&netv1.ExternalIP{}, externalIPByPool, value(func(o *netv1.ExternalIP) string { return o.Spec.Pool })},
+		{&netv1.ExternalIP{}, externalIPByAddress, value(func(o *netv1.ExternalIP) string { return o.Status.Address })},
+		{&netv1.ExternalIP{}, externalIPByUser, values(usersOf)},
+		{&netv1.FloatingIP{}, floatingByExternalIP, value(func(o *netv1.FloatingIP) string { return o.Spec.ExternalIP })},
+		{&netv1.FloatingIP{}, floatingByInterface, value(func(o *netv1.FloatingIP) string { return o.Spec.NetworkInterface })},
+		{&netv1.NATGateway{}, gatewayByVPC, value(func(o *netv1.NATGateway) string { return o.Spec.VPC })},
+		{&netv1.NATGateway{}, gatewayBySubnet, values(func(o *netv1.NATGateway) []string { return o.Spec.Subnets })},
+		{&netv1.NATGateway{}, gatewayByExternalIP, values(func(o *netv1.NATGateway) []string { return o.Spec.ExternalIPs })},
+		{&netv1.PortBlock{}, blockByAddress, value(func(o *netv1.PortBlock) string { return o.Spec.Address })},
+		{&netv1.PortBlock{}, blockByNode, value(func(o *netv1.PortBlock) string { return o.Spec.Node })},
+		{&netv1.PortBlock{}, blockByGateway, value(func(o *netv1.PortBlock) string { return o.Spec.NATGateway })},
 		{&netv1.IPLease{}, ipam.FieldInterfaceUID, value(func(o *netv1.IPLease) string { return string(o.Spec.InterfaceUID) })},
 		{&netv1.IPLease{}, ipam.FieldSubnet, value(func(o *netv1.IPLease) string { return o.Spec.Subnet })},
 		{&corev1.Pod{}, podByInterface, values(networkedBy(claim.InterfaceName))},

@@ -17,7 +17,7 @@ import (
 	"github.com/mnicloud/mnicloud/network/ipam"
 )
 
-// leaseReconciler ends quarantines, and frees orphans: leases whose interface, or Subnet, is gone. Those come about when a
+// leaseReconciler ends quarantines, and frees orphans: leases whose interface, Subnet or ExternalIP is gone. Those come about when a
 // write meets a delete, or when somebody removes a finalizer by hand.
 type leaseReconciler struct {
 	client client.Client
@@ -42,6 +42,9 @@ func (r *leaseReconciler) setup(mgr ctrl.Manager) error {
 		For(&netv1.IPLease{}).
 		Watches(&netv1.NetworkInterface{}, mapped(func(ctx context.Context, nic *netv1.NetworkInterface) []reconcile.Request {
 			return r.leases(ctx, ipam.FieldInterfaceUID, string(nic.UID))
+		}), onDelete).
+		Watches(&netv1.ExternalIP{}, mapped(func(ctx context.Context, eip *netv1.ExternalIP) []reconcile.Request {
+			return r.leases(ctx, ipam.FieldInterfaceUID, string(eip.UID))
 		}), onDelete).
 		Watches(&netv1.Subnet{}, mapped(func(ctx context.Context, subnet *netv1.Subnet) []reconcile.Request {
 			return r.leases(ctx, ipam.FieldSubnet, subnet.Name)
@@ -108,8 +111,16 @@ func (r *leaseReconciler) forget(name string) {
 	delete(r.released, name)
 }
 
-// orphan tells whether the lease's interface or Subnet, by identity, does not exist. A Subnet's identity is its VNI.
+// orphan tells whether the lease's interface or Subnet, or its ExternalIP, by identity, does not exist. A Subnet's identity is its VNI.
 func (r *leaseReconciler) orphan(ctx context.Context, from client.Reader, lease *netv1.IPLease) (bool, error) {
+	if lease.Spec.Pool != "" {
+		var eip netv1.ExternalIP
+		err := from.Get(ctx, client.ObjectKey{Name: lease.Spec.Interface}, &eip)
+		if client.IgnoreNotFound(err) != nil {
+			return false, fmt.Errorf("read ExternalIP %s: %w", lease.Spec.Interface, err)
+		}
+		return err != nil || eip.UID != lease.Spec.InterfaceUID, nil
+	}
 	var nic netv1.NetworkInterface
 	err := from.Get(ctx, client.ObjectKey{Name: lease.Spec.Interface}, &nic)
 	switch {

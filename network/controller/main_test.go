@@ -152,7 +152,9 @@ func (w *world) clear() {
 			return w.DeleteAllOf(w.ctx, &corev1.Pod{}, client.InNamespace(ns), client.GracePeriodSeconds(0)) == nil
 		})
 	}
-	for _, kind := range []client.Object{&netv1.VPC{}, &netv1.Subnet{}, &netv1.NetworkInterface{}} {
+	for _, kind := range []client.Object{
+		&netv1.VPC{}, &netv1.Subnet{}, &netv1.NetworkInterface{}, &netv1.ExternalIP{}, &netv1.FloatingIP{}, &netv1.NATGateway{}, &netv1.PortBlock{},
+	} {
 		w.eventually(fmt.Sprintf("every %T is asked to go", kind), func() bool { return w.DeleteAllOf(w.ctx, kind) == nil })
 	}
 	w.eventually("everything is gone and the default network is made anew", func() bool {
@@ -160,14 +162,18 @@ func (w *world) clear() {
 		var subnets netv1.SubnetList
 		var nics netv1.NetworkInterfaceList
 		var leases netv1.IPLeaseList
-		for _, list := range []client.ObjectList{&vpcs, &subnets, &nics, &leases} {
+		var eips netv1.ExternalIPList
+		var fips netv1.FloatingIPList
+		var gateways netv1.NATGatewayList
+		for _, list := range []client.ObjectList{&vpcs, &subnets, &nics, &leases, &eips, &fips, &gateways} {
 			if err := w.List(w.ctx, list); err != nil {
 				return false
 			}
 		}
-		return len(vpcs.Items) == 1 && len(subnets.Items) == 1 && len(nics.Items)+len(leases.Items) == 0 &&
+		return len(vpcs.Items) == 1 && len(subnets.Items) == 1 && len(nics.Items)+len(leases.Items)+len(eips.Items)+len(fips.Items)+len(gateways.Items) == 0 &&
 			vpcs.Items[0].DeletionTimestamp.IsZero() && subnets.Items[0].DeletionTimestamp.IsZero()
 	})
+	require.NoError(w.t, w.DeleteAllOf(w.ctx, &netv1.AddressPool{}), "a pool may go once nothing has its addresses")
 }
 
 // eventually waits until the condition holds.

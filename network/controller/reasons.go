@@ -44,6 +44,19 @@ const (
 	reasonConnecting        = "Connecting"
 	reasonEstablished       = "Established"
 	reasonSessionRefused    = "SessionRefused"
+	reasonPoolNotReady      = "AddressPoolNotReady"
+	reasonAddressOutside    = "AddressOutsidePool"
+	reasonReleasing         = "Releasing"
+
+	reasonExternalIPNotFound = "ExternalIPNotFound"
+	reasonExternalIPNotReady = "ExternalIPNotReady"
+	reasonExternalIPInUse    = "ExternalIPInUse"
+	reasonNoTarget           = "NoTarget"
+	reasonTargetNotFound     = "TargetNotFound"
+	reasonTargetNotReady     = "TargetNotReady"
+	reasonTargetInvalid      = "TargetInvalid"
+	reasonSubnetForeign      = "SubnetOfOtherVPC"
+	reasonSubnetServed       = "SubnetServed"
 )
 
 // nameSome joins at most five names, and says how many more there are.

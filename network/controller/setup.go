@@ -46,6 +46,10 @@ func setup(ctx context.Context, mgr ctrl.Manager, cfg Config, c client.Client) e
 		&leaseReconciler{client: c, live: live, ipam: allocator, now: time.Now, released: map[string]seen{}},
 		&serviceReconciler{client: c},
 		&addressPoolReconciler{client: c, live: live, config: cfg},
+		&externalIPReconciler{client: c, live: live, config: cfg, ipam: allocator},
+		&floatingIPReconciler{client: c, live: live},
+		&natGatewayReconciler{client: c, live: live},
+		&portBlockReconciler{client: c, live: live},
 		&bgpPeerReconciler{client: c},
 		&bgpAdvertisementReconciler{client: c},
 	} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 	"time"
@@ -31,14 +32,14 @@ type Allocator struct {
 	Client client.Client
 	// Live reads from the API server itself.
 	Live client.Reader
-	// Quarantine is how long nobody gets an address of the default Subnet again that was given back: until every node that is
-	// alive has forgotten who had it. Those of other Subnets can be had at once: they are one VPC's own.
+	// Quarantine is how long nobody gets an address of the default Subnet, or an external one, again that was given back: until every
+	// node that is alive has forgotten who had it. Those of other Subnets can be had at once: they are one VPC's own.
 	Quarantine time.Duration
 }
 
 // quarantine is how long addresses of the VNI's Subnet stay unused after they are given back.
 func (a *Allocator) quarantine(vni uint32) time.Duration {
-	if vni == netv1.DefaultVNI {
+	if vni == netv1.DefaultVNI || vni == ExternalVNI {
 		return a.Quarantine
 	}
 	return 0
@@ -57,6 +58,8 @@ func (a *Allocator) QuarantineOf(lease *netv1.IPLease) (time.Duration, bool) {
 type Network struct {
 	// Subnet is the Subnet's name.
 	Subnet string
+	// Pool is the name of the AddressPool, where the addresses are external ones and there is no Subnet.
+	Pool string
 	// VPC is the name of the Subnet's VPC.
 	VPC string
 	// VNI is the Subnet's VXLAN Network Identifier.
@@ -65,11 +68,11 @@ type Network struct {
 	CIDR netip.Prefix
 }
 
-// Holder is the interface that a lease is for.
+// Holder is the interface, or the ExternalIP, that a lease is for.
 type Holder struct {
-	// Name of the NetworkInterface.
+	// Name of the object.
 	Name string
-	// UID of the NetworkInterface: another of the same name is another holder.
+	// UID of the object: another of the same name is another holder.
 	UID types.UID
 }
 
@@ -85,6 +88,13 @@ func (a *Allocator) Ensure(ctx context.Context, network Network, holder Holder, 
 	if !want.IsValid() && current.IsValid() && network.CIDR.Contains(current) {
 		want = current
 	}
+	return a.ensure(ctx, network, holder, want, current, Range{network.CIDR}.Candidates(string(holder.UID)), &ExhaustedError{
+		Subnet: network.Subnet, CIDR: network.CIDR, Capacity: Range{network.CIDR}.Capacity(), Quarantine: a.quarantine(network.VNI),
+	})
+}
+
+// ensure is Ensure with the addresses that may be had, and the error when none is free.
+func (a *Allocator) ensure(ctx context.Context, network Network, holder Holder, want, current netip.Addr, candidates iter.Seq[netip.Addr], exhausted error) (netip.Addr, error) {
 	held, err := a.held(ctx, network, holder)
 	if err != nil {
 		return netip.Addr{}, err
@@ -95,7 +105,7 @@ func (a *Allocator) Ensure(ctx context.Context, network Network, holder Holder, 
 	if want.IsValid() {
 		return a.leaseWanted(ctx, network, holder, want)
 	}
-	return a.leaseAny(ctx, network, holder)
+	return a.leaseAny(ctx, network, holder, candidates, exhausted)
 }
 
 // heldLease is one lease that a holder has.
@@ -150,12 +160,12 @@ func (a *Allocator) leaseWanted(ctx context.Context, network Network, holder Hol
 			return want, err
 		}
 	}
-	return netip.Addr{}, &InUseError{Address: want, Subnet: network.Subnet, Holder: other}
+	return netip.Addr{}, &InUseError{Address: want, Subnet: network.Subnet, Pool: network.Pool, Holder: other}
 }
 
 // leaseAny leases the first candidate that nobody has.
-func (a *Allocator) leaseAny(ctx context.Context, network Network, holder Holder) (netip.Addr, error) {
-	for address := range (Range{network.CIDR}).Candidates(string(holder.UID)) {
+func (a *Allocator) leaseAny(ctx context.Context, network Network, holder Holder, candidates iter.Seq[netip.Addr], exhausted error) (netip.Addr, error) {
+	for address := range candidates {
 		_, free, err := a.holderOf(ctx, network, address)
 		if err != nil {
 			return netip.Addr{}, err
@@ -171,9 +181,7 @@ func (a *Allocator) leaseAny(ctx context.Context, network Network, holder Holder
 			return address, nil
 		}
 	}
-	return netip.Addr{}, &ExhaustedError{
-		Subnet: network.Subnet, CIDR: network.CIDR, Capacity: Range{network.CIDR}.Capacity(), Quarantine: a.quarantine(network.VNI),
-	}
+	return netip.Addr{}, exhausted
 }
 
 // holderOf is, as far as the cache knows, the name of the interface that has the address ("" when it was just given back), or
@@ -199,7 +207,7 @@ func (a *Allocator) create(ctx context.Context, network Network, holder Holder, 
 	lease := &netv1.IPLease{
 		ObjectMeta: metav1.ObjectMeta{Name: LeaseName(network.VNI, address), Labels: Labels(network.VPC, network.Subnet)},
 		Spec: netv1.IPLeaseSpec{
-			Subnet: network.Subnet, Address: address.String(), Interface: holder.Name, InterfaceUID: holder.UID,
+			Subnet: network.Subnet, Pool: network.Pool, Address: address.String(), Interface: holder.Name, InterfaceUID: holder.UID,
 		},
 	}
 	err = a.Client.Create(ctx, lease)

@@ -7,6 +7,9 @@ import (
 	"strings"
 )
 
+// ExternalVNI stands for the VNI in the names of external addresses' leases: it is no Subnet's.
+const ExternalVNI uint32 = 0
+
 // LeaseName is the name of the IPLease of an address: "1001.10.0.0.5". Different (VNI, address) pairs have different names.
 func LeaseName(vni uint32, address netip.Addr) string {
 	return strconv.FormatUint(uint64(vni), 10) + "." + address.String()

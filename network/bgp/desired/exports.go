@@ -1,6 +1,7 @@
 package desired
 
 import (
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,6 +34,22 @@ func exports(peer string, ranges []poolRange, advertisements []netv1.BGPAdvertis
 		}
 	}
 	return all
+}
+
+// InUse are the external addresses that lead to interfaces on a node, sorted.
+func InUse(floating []netv1.FloatingIP, node string) []netip.Addr {
+	var addresses []netip.Addr
+	for i := range floating {
+		s := &floating[i].Status
+		if s.Node != node || s.Address == "" {
+			continue
+		}
+		if address, err := netip.ParseAddr(s.ExternalAddress); err == nil && address.Is4() {
+			addresses = append(addresses, address)
+		}
+	}
+	slices.SortFunc(addresses, netip.Addr.Compare)
+	return slices.Compact(addresses)
 }
 
 // names tells whether a list names something; one that names nothing names all.
