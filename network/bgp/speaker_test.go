@@ -181,7 +181,7 @@ func TestASpeakerAnnouncesWhatTheAPIServerSaysAndReportsItsSessions(t *testing.T
 		Spec:       netv1.BGPPeerSpec{ASN: 64513, Address: "192.0.2.254", PasswordSecret: "router"},
 	}
 	k.create(peer)
-	k.create(&netv1.BGPAdvertisement{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: netv1.BGPAdvertisementSpec{Communities: []netv1.Community{"64512:7"}}})
+	k.create(&netv1.BGPAdvertisement{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: netv1.BGPAdvertisementSpec{HostRoutes: true, Communities: []netv1.Community{"64512:7"}}})
 	_, stop := startSpeaker(t, k, network)
 
 	k.eventually("a peer whose password is missing is refused, and why", func() bool {
@@ -198,6 +198,25 @@ func TestASpeakerAnnouncesWhatTheAPIServerSaysAndReportsItsSessions(t *testing.T
 	k.eventually("the router has the pool", func() bool { return len(r.Routes()) == 1 && r.Routes()[0] == "203.0.113.0/24 via 192.0.2.1" })
 	require.Contains(t, r.Ask("show bgp ipv4 unicast 203.0.113.0/24"), "64512:7")
 	k.eventually("the route is counted", func() bool { return k.session("router").RoutesSent == 1 })
+
+	// An external address that leads to an interface here is announced by itself; one that leads elsewhere is not.
+	since := k.session("router").Since
+	fips := map[string]*netv1.FloatingIP{}
+	for name, node := range map[string]string{"203.0.113.7": "node-1", "203.0.113.8": "node-2"} {
+		fip := &netv1.FloatingIP{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: netv1.FloatingIPSpec{ExternalIP: name}}
+		k.create(fip)
+		fip.Status = netv1.FloatingIPStatus{ExternalAddress: name, VPCID: 1001, VNI: 1001, Address: "10.0.1.7", Node: node}
+		require.NoError(t, k.Status().Update(t.Context(), fip))
+		fips[name] = fip
+	}
+	has := func(routes ...string) func() bool {
+		return func() bool { return strings.Join(r.Routes(), ", ") == strings.Join(routes, ", ") }
+	}
+	k.eventually("the router has the host route", has("203.0.113.0/24 via 192.0.2.1", "203.0.113.7/32 via 192.0.2.1"))
+	fips["203.0.113.7"].Status = netv1.FloatingIPStatus{}
+	require.NoError(t, k.Status().Update(t.Context(), fips["203.0.113.7"]))
+	k.eventually("it is withdrawn", has("203.0.113.0/24 via 192.0.2.1"))
+	require.Equal(t, since, k.session("router").Since, "no session was reset for it")
 	before := k.session("router")
 	require.NotNil(t, before.Since)
 	require.Empty(t, before.LastError)

@@ -15,24 +15,27 @@ import (
 	"github.com/mnicloud/mnicloud/network/ipam"
 )
 
-// Objects says what does not fit together among Subnets, interfaces, leases and Pods in the API server.
+// Objects says what does not fit together among Subnets, interfaces, external addresses, leases and Pods in the API server.
 func Objects(ctx context.Context, from client.Reader) ([]string, error) {
 	var subnets netv1.SubnetList
 	var nics netv1.NetworkInterfaceList
 	var leases netv1.IPLeaseList
 	var pods corev1.PodList
-	for _, list := range []client.ObjectList{&subnets, &nics, &leases, &pods} {
+	var eips netv1.ExternalIPList
+	var fips netv1.FloatingIPList
+	for _, list := range []client.ObjectList{&subnets, &nics, &leases, &pods, &eips, &fips} {
 		if err := from.List(ctx, list); err != nil {
 			return nil, err
 		}
 	}
-	wrong := compareLeases(nics.Items, leases.Items)
+	wrong := compareLeases(nics.Items, eips.Items, leases.Items)
+	wrong = append(wrong, compareFloating(eips.Items, fips.Items, nics.Items)...)
 	wrong = append(wrong, comparePods(nics.Items, pods.Items)...)
 	return append(wrong, compareSubnets(subnets.Items, nics.Items)...), nil
 }
 
 // compareLeases: each published address has a lease, each lease in use is of a published address, and none has two holders.
-func compareLeases(nics []netv1.NetworkInterface, leases []netv1.IPLease) []string {
+func compareLeases(nics []netv1.NetworkInterface, eips []netv1.ExternalIP, leases []netv1.IPLease) []string {
 	var wrong []string
 	want := map[string]types.UID{}
 	for i := range nics {
@@ -44,18 +47,61 @@ func compareLeases(nics []netv1.NetworkInterface, leases []netv1.IPLease) []stri
 			want[name] = nic.UID
 		}
 	}
+	for i := range eips {
+		eip := &eips[i]
+		if eip.Status.Address == "" {
+			continue
+		}
+		name := fmt.Sprintf("%d.%s", ipam.ExternalVNI, eip.Status.Address)
+		if other, double := want[name]; double {
+			wrong = append(wrong, fmt.Sprintf("address %s is ExternalIP %s's and of one with UID %s", eip.Status.Address, eip.Name, other))
+		}
+		want[name] = eip.UID
+	}
 	for i := range leases {
 		lease := &leases[i]
 		if lease.Spec.ReleasedAt != nil {
 			continue
 		}
 		if holder, ok := want[lease.Name]; !ok || holder != lease.Spec.InterfaceUID {
-			wrong = append(wrong, fmt.Sprintf("IPLease %s is of NetworkInterface %s (UID %s), which does not publish it", lease.Name, lease.Spec.Interface, lease.Spec.InterfaceUID))
+			wrong = append(wrong, fmt.Sprintf("IPLease %s is of %s (UID %s), which does not publish it", lease.Name, lease.Spec.Interface, lease.Spec.InterfaceUID))
 		}
 		delete(want, lease.Name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(want)) {
-		wrong = append(wrong, fmt.Sprintf("address %s of the NetworkInterface with UID %s has no lease", name, want[name]))
+		wrong = append(wrong, fmt.Sprintf("address %s of the object with UID %s has no lease", name, want[name]))
+	}
+	return wrong
+}
+
+// compareFloating: a FloatingIP leads from the address of the ExternalIP that it has to an interface that is there, and no two from one
+// address or to one interface.
+func compareFloating(eips []netv1.ExternalIP, fips []netv1.FloatingIP, nics []netv1.NetworkInterface) []string {
+	var wrong []string
+	addresses, targets := map[string]string{}, map[string]string{}
+	for i := range eips {
+		if user := eips[i].Status.UsedBy; user != nil && user.Kind == netv1.KindFloatingIP {
+			addresses[eips[i].Status.Address] = user.Name
+		}
+	}
+	for i := range nics {
+		targets[fmt.Sprintf("%d.%s", nics[i].Status.VNI, nics[i].Status.Address)] = nics[i].Name
+	}
+	for i := range fips {
+		fip := &fips[i]
+		s := fip.Status
+		if s.ExternalAddress == "" {
+			continue
+		}
+		if addresses[s.ExternalAddress] != fip.Name {
+			wrong = append(wrong, fmt.Sprintf("FloatingIP %s leads from %s, which is %q's", fip.Name, s.ExternalAddress, addresses[s.ExternalAddress]))
+		}
+		delete(addresses, s.ExternalAddress)
+		target := fmt.Sprintf("%d.%s", s.VNI, s.Address)
+		if targets[target] != fip.Spec.NetworkInterface {
+			wrong = append(wrong, fmt.Sprintf("FloatingIP %s leads to %s, which is %q's and not NetworkInterface %s's", fip.Name, target, targets[target], fip.Spec.NetworkInterface))
+		}
+		delete(targets, target)
 	}
 	return wrong
 }
@@ -138,7 +184,8 @@ func Gone(ctx context.Context, from client.Reader, namespaces ...string) ([]stri
 	var leases netv1.IPLeaseList
 	var vpcs netv1.VPCList
 	var tables netv1.RouteTableList
-	for _, list := range []client.ObjectList{&nics, &leases, &vpcs, &tables} {
+	var eips netv1.ExternalIPList
+	for _, list := range []client.ObjectList{&nics, &leases, &vpcs, &tables, &eips} {
 		if err := from.List(ctx, list); err != nil {
 			return nil, err
 		}
@@ -152,15 +199,18 @@ func Gone(ctx context.Context, from client.Reader, namespaces ...string) ([]stri
 			left = append(left, fmt.Sprintf("NetworkInterface %s of namespace %s", nic.Name, nic.Spec.Namespace))
 		}
 	}
+	for i := range eips.Items {
+		alive[eips.Items[i].UID] = true
+	}
 	for i := range leases.Items {
 		lease := &leases.Items[i]
 		if lease.Spec.ReleasedAt != nil {
-			if vni, _, err := ipam.ParseLeaseName(lease.Name); err == nil && vni == netv1.DefaultVNI {
+			if vni, _, err := ipam.ParseLeaseName(lease.Name); err == nil && (vni == netv1.DefaultVNI || vni == ipam.ExternalVNI) {
 				continue // in quarantine
 			}
 		}
 		if !alive[lease.Spec.InterfaceUID] {
-			left = append(left, fmt.Sprintf("IPLease %s of NetworkInterface %s", lease.Name, lease.Spec.Interface))
+			left = append(left, fmt.Sprintf("IPLease %s of %s", lease.Name, lease.Spec.Interface))
 		}
 	}
 	isVPC := func(name string) bool {

@@ -77,6 +77,16 @@ func TestPoolsAreAnnouncedToThePeersThatAdvertisementsName(t *testing.T) {
 	require.Len(t, c.Peers[1].Exports, 3, "y is told of aggregates only")
 }
 
+func TestAddressesInUseAreThoseThatLeadToInterfacesOnTheNode(t *testing.T) {
+	floating := func(external, address, node string) netv1.FloatingIP {
+		return netv1.FloatingIP{Status: netv1.FloatingIPStatus{ExternalAddress: external, Address: address, Node: node}}
+	}
+	require.Equal(t, []netip.Addr{netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("203.0.113.9")}, InUse([]netv1.FloatingIP{
+		floating("203.0.113.9", "10.0.0.1", "here"), floating("203.0.113.1", "10.0.0.2", "here"), floating("203.0.113.2", "10.0.0.2", "there"),
+		floating("203.0.113.3", "10.0.0.3", ""), floating("", "", ""), floating("", "", "here"), floating("2001:db8::1", "10.0.0.4", "here"),
+	}, "here"))
+}
+
 func TestNodeSelectorsChoose(t *testing.T) {
 	only := func(key, value string) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}

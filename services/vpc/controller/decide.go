@@ -27,6 +27,7 @@ const (
 	reasonInUse          = "InUse"
 	reasonDeleting       = "Deleting"
 	reasonGroupNotFound  = "SecurityGroupNotFound"
+	reasonEIPNotFound    = "ExternalIPNotFound"
 )
 
 // refusal is why an object is not made; nil means that it may be.

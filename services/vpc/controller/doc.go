@@ -1,12 +1,13 @@
-// Package controller reconciles vpc.mnicloud.jp: tenants' Vpcs, Subnets, RouteTables and SecurityGroups. What comes in is what tenants declare; what
+// Package controller reconciles vpc.mnicloud.jp: tenants' Vpcs, Subnets, RouteTables, SecurityGroups, ExternalIPs, FloatingIPs and NATGateways. What comes in is what tenants declare; what
 // goes out is their status, and what a network backend (services/vpc/backend) makes of them. It decides what a tenant may
 // have (ranges, overlaps, order of making and deleting) and knows nothing of the network that does it.
 //
-// vpc.go, subnet.go, routetable.go and securitygroup.go read from top to bottom; decide.go holds their decisions, which are pure.
+// vpc.go and subnet.go read from top to bottom; the other kinds are projections (projection.go), each in a file of its own; decide.go
+// holds the decisions, which are pure.
 //
-// +kubebuilder:rbac:groups=vpc.mnicloud.jp,resources=vpcs;subnets;routetables;securitygroups,verbs=get;list;watch;update;patch
-// +kubebuilder:rbac:groups=vpc.mnicloud.jp,resources=vpcs/status;subnets/status;routetables/status;securitygroups/status,verbs=get;update;patch
-// +kubebuilder:rbac:groups=net.mnicloud.jp,resources=vpcs;subnets;routetables;securitygroups,verbs=get;list;watch;create;update;patch;delete
+// +kubebuilder:rbac:groups=vpc.mnicloud.jp,resources=vpcs;subnets;routetables;securitygroups;externalips;floatingips;natgateways,verbs=get;list;watch;update;patch
+// +kubebuilder:rbac:groups=vpc.mnicloud.jp,resources=vpcs/status;subnets/status;routetables/status;securitygroups/status;externalips/status;floatingips/status;natgateways/status,verbs=get;update;patch
+// +kubebuilder:rbac:groups=net.mnicloud.jp,resources=vpcs;subnets;routetables;securitygroups;externalips;floatingips;natgateways,verbs=get;list;watch;create;update;patch;delete
 // +kubebuilder:rbac:groups=net.mnicloud.jp,resources=networkinterfaces,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 package controller

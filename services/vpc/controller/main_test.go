@@ -220,6 +220,12 @@ func conditionsOf(o client.Object) []metav1.Condition {
 		return o.Status.Conditions
 	case *vpcv1.SecurityGroup:
 		return o.Status.Conditions
+	case *vpcv1.ExternalIP:
+		return o.Status.Conditions
+	case *vpcv1.FloatingIP:
+		return o.Status.Conditions
+	case *vpcv1.NATGateway:
+		return o.Status.Conditions
 	}
 	return nil
 }

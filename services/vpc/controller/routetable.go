@@ -3,7 +3,6 @@ package controller
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -12,33 +11,35 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/mnicloud/mnicloud/kit/apply"
 	"github.com/mnicloud/mnicloud/kit/conditions"
 	"github.com/mnicloud/mnicloud/kit/finalizer"
 	vpcv1 "github.com/mnicloud/mnicloud/services/vpc/api/v1alpha1"
 	"github.com/mnicloud/mnicloud/services/vpc/backend"
 )
 
-// routeTableReconciler makes tenants' RouteTables in their Vpcs, and keeps them while Subnets name them.
-type routeTableReconciler struct {
-	client     client.Client
-	live       client.Reader
-	backend    backend.Backend
+// routeTables makes tenants' RouteTables in their Vpcs, and keeps them while Subnets name them.
+type routeTables struct {
+	*projection[*vpcv1.RouteTable]
 	acceptance *sync.Mutex
 }
 
-func (r *routeTableReconciler) setup(mgr ctrl.Manager, workers int) error {
-	b := ctrl.NewControllerManagedBy(mgr).Named("vpc-route-table").
-		For(&vpcv1.RouteTable{}).
-		Watches(&vpcv1.Vpc{}, handler.EnqueueRequestsFromMapFunc(r.requestTablesOfVPC)).
-		// An update asks for the tables named before and after.
-		Watches(&vpcv1.Subnet{}, handler.EnqueueRequestsFromMapFunc(requestTableOfSubnet)).
-		WithOptions(options(workers))
-	r.backend.WatchRouteTables(b)
-	return b.Complete(r)
+func setupRouteTables(mgr ctrl.Manager, base base, workers int) error {
+	r := &routeTables{acceptance: base.acceptance}
+	r.projection = &projection[*vpcv1.RouteTable]{
+		client: base.client, live: base.live, backend: base.backend, kind: backend.RouteTable, empty: func() *vpcv1.RouteTable { return &vpcv1.RouteTable{} },
+		status: func(o *vpcv1.RouteTable) conditions.Status {
+			return conditions.Status{Phase: &o.Status.Phase, ObservedGeneration: &o.Status.ObservedGeneration, Conditions: &o.Status.Conditions}
+		},
+		refuse: r.refuseTable, accept: r.acceptTable, make: r.makeTable, users: r.usersOfTable,
+	}
+	return r.setup(mgr, "vpc-route-table", workers, func(b *ctrl.Builder) {
+		b.Watches(&vpcv1.Vpc{}, handler.EnqueueRequestsFromMapFunc(r.requestTablesOfVPC)).
+			// An update asks for the tables named before and after.
+			Watches(&vpcv1.Subnet{}, handler.EnqueueRequestsFromMapFunc(requestTableOfSubnet))
+	})
 }
 
-func (r *routeTableReconciler) requestTablesOfVPC(ctx context.Context, vpc client.Object) []reconcile.Request {
+func (r *routeTables) requestTablesOfVPC(ctx context.Context, vpc client.Object) []reconcile.Request {
 	var list vpcv1.RouteTableList
 	if err := r.client.List(ctx, &list, client.InNamespace(vpc.GetNamespace()), client.MatchingFields{tableByVPC: vpc.GetName()}); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "list the RouteTables of a Vpc", "vpc", vpc.GetName())
@@ -59,54 +60,34 @@ func requestTableOfSubnet(_ context.Context, o client.Object) []reconcile.Reques
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: subnet.Namespace, Name: subnet.Spec.RouteTable}}}
 }
 
-// Reconcile brings one RouteTable towards its spec.
-func (r *routeTableReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	table := &vpcv1.RouteTable{}
-	if err := r.client.Get(ctx, req.NamespacedName, table); client.IgnoreNotFound(err) != nil {
-		return reconcile.Result{}, fmt.Errorf("read RouteTable %s: %w", req, err)
-	}
-	made, err := r.backend.RouteTablesOf(ctx, req.NamespacedName)
-	if err == nil {
-		err = collect(ctx, r.live, req.NamespacedName, &vpcv1.RouteTable{}, made, table.UID, r.backend.DeleteRouteTable)
-	}
-	switch {
-	case err != nil || table.UID == "":
-		return reconcile.Result{}, err
-	case !table.DeletionTimestamp.IsZero():
-		return settle(r.delete(ctx, table))
-	}
-	return settle(r.ensure(ctx, table))
-}
-
-func (r *routeTableReconciler) ensure(ctx context.Context, table *vpcv1.RouteTable) error {
+func (r *routeTables) refuseTable(ctx context.Context, table *vpcv1.RouteTable) (refusal, error) {
 	vpc, err := readVPC(ctx, r.client, table.Namespace, table.Spec.VPC)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	return checkVPCOf("RouteTable", table.Spec.VPC, vpc), nil
+}
+
+func (r *routeTables) makeTable(ctx context.Context, table *vpcv1.RouteTable) (conditions.Result, error) {
+	vpc, err := readVPC(ctx, r.client, table.Namespace, table.Spec.VPC)
+	if err != nil {
+		return conditions.Result{}, err
 	}
 	if no := checkVPCOf("RouteTable", table.Spec.VPC, vpc); no != nil {
-		return r.tell(ctx, table, *no)
-	}
-	if !slices.Contains(table.Finalizers, vpcv1.Finalizer) {
-		no, err := r.accept(ctx, table)
-		if err != nil {
-			return err
-		}
-		if no != nil {
-			return r.tell(ctx, table, *no)
-		}
+		return *no, nil
 	}
 	result, err := r.backend.EnsureRouteTable(ctx, vpc, table)
 	if err != nil {
-		return err
+		return result, err
 	}
 	if no := checkRoutes(table, vpc); no != nil {
 		result = *no
 	}
-	return r.tell(ctx, table, result)
+	return result, nil
 }
 
-// accept puts the finalizer on the table, unless its Vpc is going by what the API server says now.
-func (r *routeTableReconciler) accept(ctx context.Context, table *vpcv1.RouteTable) (refusal, error) {
+// acceptTable puts the finalizer on the table, unless its Vpc is going by what the API server says now.
+func (r *routeTables) acceptTable(ctx context.Context, table *vpcv1.RouteTable) (refusal, error) {
 	r.acceptance.Lock()
 	defer r.acceptance.Unlock()
 	vpc, err := readVPC(ctx, r.live, table.Namespace, table.Spec.VPC)
@@ -122,37 +103,16 @@ func (r *routeTableReconciler) accept(ctx context.Context, table *vpcv1.RouteTab
 	return nil, nil
 }
 
-// delete lets the table go once no Subnet names it and what was made for it is gone: what a firewall should see must not find a way
-// past it while the table goes.
-func (r *routeTableReconciler) delete(ctx context.Context, table *vpcv1.RouteTable) error {
-	if !slices.Contains(table.Finalizers, vpcv1.Finalizer) {
-		if len(table.Finalizers) == 0 {
-			return nil
-		}
-		return r.tell(ctx, table, conditions.Held(table.Finalizers))
-	}
+// usersOfTable names the Subnets that keep a table: what a firewall should see must not find a way past it while the table goes.
+func (r *routeTables) usersOfTable(ctx context.Context, table *vpcv1.RouteTable) (refusal, error) {
 	var subnets vpcv1.SubnetList
 	if err := r.live.List(ctx, &subnets, client.InNamespace(table.Namespace)); err != nil {
-		return fmt.Errorf("list the Subnets that name RouteTable %s: %w", client.ObjectKeyFromObject(table), err)
+		return nil, fmt.Errorf("list the Subnets that name RouteTable %s: %w", client.ObjectKeyFromObject(table), err)
 	}
 	if users := subnetsThatName(table, subnets.Items); len(users) > 0 {
-		return r.tell(ctx, table, conditions.Waiting(reasonInUse, "the RouteTable goes when no Subnet names it in spec.routeTable any more: "+some(users)))
+		return refuse(conditions.Waiting(reasonInUse, "the RouteTable goes when no Subnet names it in spec.routeTable any more: "+some(users))), nil
 	}
-	gone, err := r.backend.DeleteRouteTable(ctx, table.UID)
-	if err != nil {
-		return err
-	}
-	if !gone {
-		return r.tell(ctx, table, conditions.Progressing(reasonDeleting, "the network is removing the RouteTable"))
-	}
-	return finalizer.Remove(ctx, r.client, table, vpcv1.Finalizer)
-}
-
-func (r *routeTableReconciler) tell(ctx context.Context, table *vpcv1.RouteTable, result conditions.Result) error {
-	before := table.DeepCopy()
-	s := &table.Status
-	conditions.Status{Phase: &s.Phase, ObservedGeneration: &s.ObservedGeneration, Conditions: &s.Conditions}.Apply(table, result)
-	return apply.Status(ctx, r.client, before, table)
+	return nil, nil
 }
 
 // tableOf finds the RouteTable that a Subnet names. Its UID is "" when there is none that counts, of which the refusal tells.

@@ -194,8 +194,8 @@ func TestTheAPIServerRefusesRoutesThatCannotBe(t *testing.T) {
 		route vpcv1.Route
 		says  string
 	}{
-		"no target":          {vpcv1.Route{Destination: "10.9.0.0/16"}, "set exactly one of container, address and blackhole"},
-		"two targets":        {vpcv1.Route{Destination: "10.9.0.0/16", Container: ptr.To("a"), Blackhole: yes}, "set exactly one of container, address and blackhole"},
+		"no target":          {vpcv1.Route{Destination: "10.9.0.0/16"}, "set exactly one of container, address, internet and blackhole"},
+		"two targets":        {vpcv1.Route{Destination: "10.9.0.0/16", Container: ptr.To("a"), Blackhole: yes}, "set exactly one of container, address, internet and blackhole"},
 		"no blackhole":       {vpcv1.Route{Destination: "10.9.0.0/16", Blackhole: ptr.To(false)}, "blackhole must be true"},
 		"no range":           {vpcv1.Route{Destination: "10.9.0.0", Blackhole: yes}, "destination must be an address range such as 10.9.0.0/16"},
 		"not canonical":      {vpcv1.Route{Destination: "10.9.0.5/16", Blackhole: yes}, "destination must be canonical"},

@@ -35,9 +35,11 @@ const (
 	subnetByVPC   = "spec.vpc"
 	subnetByTable = "spec.routeTable"
 	tableByVPC    = "spec.vpc"
+
+	floatingByExternalIP = "spec.externalIP"
 )
 
-// SetupWithManager adds the reconcilers of Vpc, Subnet, RouteTable and SecurityGroup to the manager, whose scheme must know vpc.mnicloud.jp/v1alpha1.
+// SetupWithManager adds the reconcilers of all kinds of vpc.mnicloud.jp to the manager, whose scheme must know vpc.mnicloud.jp/v1alpha1.
 func SetupWithManager(ctx context.Context, mgr ctrl.Manager, config Config) error {
 	return setup(ctx, mgr, config, mgr.GetClient())
 }
@@ -57,9 +59,17 @@ func setup(ctx context.Context, mgr ctrl.Manager, config Config, c client.Client
 	acceptance := &sync.Mutex{}
 	vpcs := &vpcReconciler{client: c, live: mgr.GetAPIReader(), backend: config.Backend, reserved: config.ReservedCIDRs, acceptance: acceptance}
 	subnets := &subnetReconciler{client: c, live: mgr.GetAPIReader(), backend: config.Backend, acceptance: acceptance}
-	tables := &routeTableReconciler{client: c, live: mgr.GetAPIReader(), backend: config.Backend, acceptance: acceptance}
-	groups := &securityGroupReconciler{client: c, live: mgr.GetAPIReader(), backend: config.Backend}
-	return errors.Join(vpcs.setup(mgr, workers), subnets.setup(mgr, workers), tables.setup(mgr, workers), groups.setup(mgr, workers))
+	b := base{client: c, live: mgr.GetAPIReader(), backend: config.Backend, acceptance: acceptance}
+	return errors.Join(vpcs.setup(mgr, workers), subnets.setup(mgr, workers), setupRouteTables(mgr, b, workers), setupSecurityGroups(mgr, b, workers),
+		setupExternalIPs(mgr, b, workers), setupFloatingIPs(mgr, b, workers), setupNATGateways(mgr, b, workers))
+}
+
+// base is what every projection stands on.
+type base struct {
+	client     client.Client
+	live       client.Reader
+	backend    backend.Backend
+	acceptance *sync.Mutex
 }
 
 func addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
@@ -80,6 +90,12 @@ func addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 			}
 			return nil
 		}),
+		indexer.IndexField(ctx, &vpcv1.FloatingIP{}, floatingByExternalIP, func(o client.Object) []string {
+			if fip, ok := o.(*vpcv1.FloatingIP); ok {
+				return []string{fip.Spec.ExternalIP}
+			}
+			return nil
+		}),
 	)
 }
 
@@ -91,6 +107,11 @@ func options(workers int) controller.Options {
 var onDelete = predicate.Funcs{
 	CreateFunc: func(event.CreateEvent) bool { return false },
 	UpdateFunc: func(event.UpdateEvent) bool { return false },
+}
+
+// otherObject lets through what comes or goes, also under a name that something had before.
+var otherObject = predicate.Funcs{
+	UpdateFunc: func(e event.UpdateEvent) bool { return e.ObjectOld.GetUID() != e.ObjectNew.GetUID() },
 }
 
 // requestVPCOf asks for the Vpc that a Subnet or a RouteTable names.

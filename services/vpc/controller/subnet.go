@@ -35,7 +35,7 @@ func (r *subnetReconciler) setup(mgr ctrl.Manager, workers int) error {
 		// A range that becomes free may be what another Subnet waits for.
 		Watches(&vpcv1.Subnet{}, handler.EnqueueRequestsFromMapFunc(r.requestSiblings), builder.WithPredicates(onDelete)).
 		WithOptions(options(workers))
-	r.backend.WatchSubnets(b)
+	r.backend.Watch(b, backend.Subnet)
 	return b.Complete(r)
 }
 
@@ -63,7 +63,7 @@ func (r *subnetReconciler) ensure(ctx context.Context, subnet *vpcv1.Subnet) err
 		return err
 	}
 	if no := checkSubnet(subnet, vpc); no != nil {
-		return r.tell(ctx, subnet, *no, backend.Subnet{})
+		return r.tell(ctx, subnet, *no, backend.SubnetMade{})
 	}
 	if !accepted(subnet) {
 		no, err := r.accept(ctx, subnet)
@@ -71,7 +71,7 @@ func (r *subnetReconciler) ensure(ctx context.Context, subnet *vpcv1.Subnet) err
 			return err
 		}
 		if no != nil {
-			return r.tell(ctx, subnet, *no, backend.Subnet{})
+			return r.tell(ctx, subnet, *no, backend.SubnetMade{})
 		}
 	}
 	table, no, err := r.tableOf(ctx, subnet)
@@ -119,35 +119,35 @@ func (r *subnetReconciler) delete(ctx context.Context, subnet *vpcv1.Subnet) err
 		if len(subnet.Finalizers) == 0 {
 			return nil
 		}
-		return r.tell(ctx, subnet, conditions.Held(subnet.Finalizers), backend.Subnet{})
+		return r.tell(ctx, subnet, conditions.Held(subnet.Finalizers), backend.SubnetMade{})
 	}
 	users, err := r.backend.UsersOfSubnet(ctx, subnet.UID)
 	if err != nil {
 		return err
 	}
 	if len(users) > 0 {
-		return r.tell(ctx, subnet, conditions.Waiting(reasonInUse, "the Subnet goes when what has an address in it is deleted: "+some(users)), backend.Subnet{})
+		return r.tell(ctx, subnet, conditions.Waiting(reasonInUse, "the Subnet goes when what has an address in it is deleted: "+some(users)), backend.SubnetMade{})
 	}
-	gone, err := r.backend.DeleteSubnet(ctx, subnet.UID)
+	gone, err := r.backend.Delete(ctx, backend.Subnet, subnet.UID)
 	if err != nil {
 		return err
 	}
 	if !gone {
-		return r.tell(ctx, subnet, conditions.Progressing(reasonDeleting, "the network is removing the Subnet"), backend.Subnet{})
+		return r.tell(ctx, subnet, conditions.Progressing(reasonDeleting, "the network is removing the Subnet"), backend.SubnetMade{})
 	}
 	return finalizer.Remove(ctx, r.client, subnet, vpcv1.Finalizer)
 }
 
 // collect deletes what was made under the name for Subnets that are no more.
 func (r *subnetReconciler) collect(ctx context.Context, name types.NamespacedName, current types.UID) error {
-	uids, err := r.backend.SubnetsOf(ctx, name)
+	uids, err := r.backend.MadeFor(ctx, backend.Subnet, name)
 	if err != nil {
 		return err
 	}
-	return collect(ctx, r.live, name, &vpcv1.Subnet{}, uids, current, r.backend.DeleteSubnet)
+	return collect(ctx, r.live, name, &vpcv1.Subnet{}, uids, current, remover(r.backend, backend.Subnet))
 }
 
-func (r *subnetReconciler) tell(ctx context.Context, subnet *vpcv1.Subnet, result conditions.Result, made backend.Subnet) error {
+func (r *subnetReconciler) tell(ctx context.Context, subnet *vpcv1.Subnet, result conditions.Result, made backend.SubnetMade) error {
 	before := subnet.DeepCopy()
 	s := &subnet.Status
 	conditions.Status{Phase: &s.Phase, ObservedGeneration: &s.ObservedGeneration, Conditions: &s.Conditions}.Apply(subnet, result)

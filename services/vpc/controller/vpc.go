@@ -37,7 +37,7 @@ func (r *vpcReconciler) setup(mgr ctrl.Manager, workers int) error {
 		Watches(&vpcv1.Subnet{}, handler.EnqueueRequestsFromMapFunc(requestVPCOf), builder.WithPredicates(onDelete)).
 		Watches(&vpcv1.RouteTable{}, handler.EnqueueRequestsFromMapFunc(requestVPCOf), builder.WithPredicates(onDelete)).
 		WithOptions(options(workers))
-	r.backend.WatchVPCs(b)
+	r.backend.Watch(b, backend.Vpc)
 	return b.Complete(r)
 }
 
@@ -88,7 +88,7 @@ func (r *vpcReconciler) delete(ctx context.Context, vpc *vpcv1.Vpc) error {
 	if no != nil {
 		return r.tell(ctx, vpc, *no)
 	}
-	gone, err := r.backend.DeleteVPC(ctx, vpc.UID)
+	gone, err := r.backend.Delete(ctx, backend.Vpc, vpc.UID)
 	if err != nil {
 		return err
 	}
@@ -121,11 +121,11 @@ func (r *vpcReconciler) inUse(ctx context.Context, vpc *vpcv1.Vpc) (refusal, err
 
 // collect deletes what was made under the name for Vpcs that are no more: whose finalizer somebody else took away.
 func (r *vpcReconciler) collect(ctx context.Context, name types.NamespacedName, current types.UID) error {
-	uids, err := r.backend.VPCsOf(ctx, name)
+	uids, err := r.backend.MadeFor(ctx, backend.Vpc, name)
 	if err != nil {
 		return err
 	}
-	return collect(ctx, r.live, name, &vpcv1.Vpc{}, uids, current, r.backend.DeleteVPC)
+	return collect(ctx, r.live, name, &vpcv1.Vpc{}, uids, current, remover(r.backend, backend.Vpc))
 }
 
 func (r *vpcReconciler) tell(ctx context.Context, vpc *vpcv1.Vpc, result conditions.Result) error {

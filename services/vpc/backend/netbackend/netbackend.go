@@ -62,21 +62,21 @@ func (b *Backend) EnsureVPC(ctx context.Context, vpc *vpcv1.Vpc) (conditions.Res
 }
 
 // EnsureSubnet implements backend.Backend.
-func (b *Backend) EnsureSubnet(ctx context.Context, vpc *vpcv1.Vpc, subnet *vpcv1.Subnet, table types.UID) (backend.Subnet, conditions.Result, error) {
+func (b *Backend) EnsureSubnet(ctx context.Context, vpc *vpcv1.Vpc, subnet *vpcv1.Subnet, table types.UID) (backend.SubnetMade, conditions.Result, error) {
 	live := &netv1.Subnet{}
 	if err := b.client.Get(ctx, client.ObjectKey{Name: string(subnet.UID)}, live); client.IgnoreNotFound(err) != nil {
-		return backend.Subnet{}, conditions.Result{}, fmt.Errorf("read the network's Subnet: %w", err)
+		return backend.SubnetMade{}, conditions.Result{}, fmt.Errorf("read the network's Subnet: %w", err)
 	}
 	if !live.DeletionTimestamp.IsZero() {
-		return backend.Subnet{}, remaking("Subnet", subnet.Name), nil
+		return backend.SubnetMade{}, remaking("Subnet", subnet.Name), nil
 	}
 	spec := netv1.SubnetSpec{VPC: string(vpc.UID), CIDR: subnet.Spec.CIDR, RouteTable: string(table)}
 	desired := &netv1.Subnet{ObjectMeta: metadata(subnet), Spec: spec}
 	if err := apply.Object(ctx, b.client, FieldOwner, live, desired); err != nil {
 		result, err := refused(err)
-		return backend.Subnet{}, result, err
+		return backend.SubnetMade{}, result, err
 	}
-	made := backend.Subnet{
+	made := backend.SubnetMade{
 		GatewayAddress: live.Status.GatewayAddress,
 		Attachment:     &vpcv1.Attachment{PodAnnotations: map[string]string{netv1.AnnotationSubnet: string(subnet.UID)}},
 	}
@@ -112,16 +112,6 @@ func userOf(nic *netv1.NetworkInterface) string {
 		return "Pod " + nic.Spec.Pod.Name
 	}
 	return "interface " + nic.Name
-}
-
-// DeleteVPC implements backend.Backend.
-func (b *Backend) DeleteVPC(ctx context.Context, uid types.UID) (bool, error) {
-	return b.delete(ctx, &netv1.VPC{}, uid)
-}
-
-// DeleteSubnet implements backend.Backend.
-func (b *Backend) DeleteSubnet(ctx context.Context, uid types.UID) (bool, error) {
-	return b.delete(ctx, &netv1.Subnet{}, uid)
 }
 
 // delete asks the API server itself: a cache may not know yet what was made a moment ago.

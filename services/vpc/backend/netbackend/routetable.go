@@ -3,16 +3,10 @@ package netbackend
 import (
 	"context"
 	"fmt"
-	"maps"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/mnicloud/mnicloud/kit/apply"
@@ -99,27 +93,6 @@ func containerOf(nic *netv1.NetworkInterface) []string {
 		return nil
 	}
 	return []string{nic.Spec.Namespace + "/" + name}
-}
-
-// DeleteRouteTable implements backend.Backend.
-func (b *Backend) DeleteRouteTable(ctx context.Context, uid types.UID) (bool, error) {
-	return b.delete(ctx, &netv1.RouteTable{}, uid)
-}
-
-// RouteTablesOf implements backend.Backend.
-func (b *Backend) RouteTablesOf(ctx context.Context, name types.NamespacedName) ([]types.UID, error) {
-	return b.madeFor(ctx, &netv1.RouteTableList{}, name)
-}
-
-// WatchRouteTables implements backend.Backend.
-func (b *Backend) WatchRouteTables(bldr *ctrl.Builder) {
-	bldr.Watches(&netv1.RouteTable{}, handler.EnqueueRequestsFromMapFunc(requestOwner)).
-		Watches(&netv1.NetworkInterface{}, handler.EnqueueRequestsFromMapFunc(b.requestTablesOfInterface), builder.WithPredicates(predicate.Funcs{
-			UpdateFunc: func(e event.UpdateEvent) bool {
-				return e.ObjectOld.GetDeletionTimestamp().IsZero() != e.ObjectNew.GetDeletionTimestamp().IsZero() ||
-					!maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels())
-			},
-		}))
 }
 
 // requestTablesOfInterface asks for the tenant's RouteTables that lead to the Container of an interface.

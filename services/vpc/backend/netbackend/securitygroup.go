@@ -8,10 +8,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -68,23 +66,6 @@ func rules(of []vpcv1.SecurityGroupRule, peers map[string]types.UID) []netv1.Sec
 // UsersOfSecurityGroup implements backend.Backend.
 func (b *Backend) UsersOfSecurityGroup(ctx context.Context, uid types.UID) ([]string, error) {
 	return b.users(ctx, interfaceByGroup, uid)
-}
-
-// DeleteSecurityGroup implements backend.Backend.
-func (b *Backend) DeleteSecurityGroup(ctx context.Context, uid types.UID) (bool, error) {
-	return b.delete(ctx, &netv1.SecurityGroup{}, uid)
-}
-
-// SecurityGroupsOf implements backend.Backend.
-func (b *Backend) SecurityGroupsOf(ctx context.Context, name types.NamespacedName) ([]types.UID, error) {
-	return b.madeFor(ctx, &netv1.SecurityGroupList{}, name)
-}
-
-// WatchSecurityGroups implements backend.Backend.
-func (b *Backend) WatchSecurityGroups(bldr *ctrl.Builder) {
-	bldr.Watches(&netv1.SecurityGroup{}, handler.EnqueueRequestsFromMapFunc(requestOwner)).
-		// An update asks for the groups before and after.
-		Watches(&netv1.NetworkInterface{}, handler.EnqueueRequestsFromMapFunc(b.requestGroupsOfInterface), builder.WithPredicates(groupsLeft))
 }
 
 // requestGroupsOfInterface asks for the tenant's SecurityGroups that an interface was in: they may wait for it to leave.

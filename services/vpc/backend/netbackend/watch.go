@@ -8,10 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -27,7 +25,10 @@ const (
 	// With the namespace in front.
 	interfaceByContainer = "vpc.mnicloud.jp/interface-container"
 	interfaceByAddress   = "vpc.mnicloud.jp/interface-address"
+	interfaceByMachine   = "vpc.mnicloud.jp/interface-virtual-machine"
 	tableByContainer     = "vpc.mnicloud.jp/route-container"
+	// floatingByTarget: tenants' FloatingIPs by namespace, type and name of their target.
+	floatingByTarget = "vpc.mnicloud.jp/floating-ip-target"
 )
 
 // AddIndexes registers what the backend looks things up by.
@@ -47,6 +48,23 @@ func AddIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 		{&netv1.Subnet{}, byOwner, owner},
 		{&netv1.SecurityGroup{}, byOwner, owner},
 		{&netv1.RouteTable{}, byOwner, owner},
+		{&netv1.ExternalIP{}, byOwner, owner},
+		{&netv1.FloatingIP{}, byOwner, owner},
+		{&netv1.NATGateway{}, byOwner, owner},
+		{&netv1.NetworkInterface{}, interfaceByMachine, func(o client.Object) []string {
+			nic, ok := o.(*netv1.NetworkInterface)
+			if !ok {
+				return nil
+			}
+			return machineOf(nic)
+		}},
+		{&vpcv1.FloatingIP{}, floatingByTarget, func(o client.Object) []string {
+			fip, ok := o.(*vpcv1.FloatingIP)
+			if !ok {
+				return nil
+			}
+			return []string{fip.Namespace + "/" + string(fip.Spec.Target.Type) + "/" + fip.Spec.Target.Name}
+		}},
 		{&netv1.NetworkInterface{}, interfaceByContainer, func(o client.Object) []string {
 			nic, ok := o.(*netv1.NetworkInterface)
 			if !ok {
@@ -113,27 +131,6 @@ func (b *Backend) madeFor(ctx context.Context, list client.ObjectList, name type
 		return nil
 	})
 	return uids, err
-}
-
-// VPCsOf implements backend.Backend.
-func (b *Backend) VPCsOf(ctx context.Context, name types.NamespacedName) ([]types.UID, error) {
-	return b.madeFor(ctx, &netv1.VPCList{}, name)
-}
-
-// SubnetsOf implements backend.Backend.
-func (b *Backend) SubnetsOf(ctx context.Context, name types.NamespacedName) ([]types.UID, error) {
-	return b.madeFor(ctx, &netv1.SubnetList{}, name)
-}
-
-// WatchVPCs implements backend.Backend.
-func (b *Backend) WatchVPCs(bldr *ctrl.Builder) {
-	bldr.Watches(&netv1.VPC{}, handler.EnqueueRequestsFromMapFunc(requestOwner))
-}
-
-// WatchSubnets implements backend.Backend.
-func (b *Backend) WatchSubnets(bldr *ctrl.Builder) {
-	bldr.Watches(&netv1.Subnet{}, handler.EnqueueRequestsFromMapFunc(requestOwner)).
-		Watches(&netv1.NetworkInterface{}, handler.EnqueueRequestsFromMapFunc(b.requestSubnetOfInterface), builder.WithPredicates(onDelete))
 }
 
 func requestOwner(_ context.Context, o client.Object) []reconcile.Request {
