@@ -1,6 +1,5 @@
-// Package netbackend makes tenants' VPCs on the cloud's own network: a Vpc becomes a net.mnicloud.jp VPC, a Subnet a
-// net.mnicloud.jp Subnet, a RouteTable a net.mnicloud.jp RouteTable, a SecurityGroup a net.mnicloud.jp SecurityGroup, each named by the
-// tenant's object's UID and labelled with its namespace and name.
+// Package netbackend makes tenants' VPCs on the cloud's own network: a Vpc becomes a net.mnicloud.jp VPC, and everything else the
+// object of the same kind there, each named by the tenant's object's UID and labelled with its namespace and name.
 package netbackend
 
 import (
