@@ -45,7 +45,7 @@ func (a *Addresses) Allocate(ctx context.Context, nic *netv1.NetworkInterface, s
 		address, err = a.IPAM.Ensure(ctx, network, holder, want, netip.Addr{})
 	}
 	if err != nil {
-		return asResult(err)
+		return AsResult(err)
 	}
 	infra := address
 	if subnet.Name != netv1.DefaultSubnet {
@@ -84,7 +84,7 @@ func (a *Addresses) infrastructure(ctx context.Context, nic *netv1.NetworkInterf
 		address, err = a.IPAM.Ensure(ctx, network, holder, netip.Addr{}, netip.Addr{})
 	}
 	if err != nil {
-		o, err := asResult(err)
+		o, err := AsResult(err)
 		return netip.Addr{}, o, err
 	}
 	return address, conditions.Result{}, nil
@@ -131,7 +131,7 @@ func wanted(nic *netv1.NetworkInterface, network ipam.Network) (want, current ne
 	}
 	want, err := ipam.Range{CIDR: network.CIDR}.Check(network.Subnet, nic.Spec.Address)
 	if err != nil {
-		o, _ = asResult(err)
+		o, _ = AsResult(err)
 		return want, current, o, false
 	}
 	if current.IsValid() && current != want && nic.Spec.Pod != nil {
@@ -141,9 +141,9 @@ func wanted(nic *netv1.NetworkInterface, network ipam.Network) (want, current ne
 	return want, current, o, true
 }
 
-// asResult tells a failed allocation as a result; other errors remain errors. That nothing is free is a wait: it ends when
+// AsResult tells a failed allocation as a result; other errors remain errors. That nothing is free is a wait: it ends when
 // another interface goes.
-func asResult(err error) (conditions.Result, error) {
+func AsResult(err error) (conditions.Result, error) {
 	var exhausted *ipam.ExhaustedError
 	var inUse *ipam.InUseError
 	var invalid *ipam.InvalidAddressError

@@ -99,14 +99,14 @@ func TestRefusedAllocationsAreConditionsAndFailuresAreErrors(t *testing.T) {
 		ReasonAddressInUse:   &ipam.InUseError{},
 		ReasonAddressInvalid: &ipam.InvalidAddressError{CIDR: netip.MustParsePrefix("10.0.0.0/28")},
 	} {
-		got, failure := asResult(err)
+		got, failure := AsResult(err)
 		require.NoError(t, failure)
 		require.Equal(t, reason, got.Reason)
 		require.Equal(t, err.Error(), got.Message)
 	}
-	full, _ := asResult(&ipam.ExhaustedError{CIDR: netip.MustParsePrefix("10.0.0.0/28")})
+	full, _ := AsResult(&ipam.ExhaustedError{CIDR: netip.MustParsePrefix("10.0.0.0/28")})
 	require.Equal(t, conditions.Waiting(full.Reason, full.Message), full, "a full Subnet is a wait: it ends when another interface goes")
 	broken := errors.New("no quorum")
-	_, failure := asResult(broken)
+	_, failure := AsResult(broken)
 	require.ErrorIs(t, failure, broken)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/mnicloud/mnicloud/kit/conditions"
 	"github.com/mnicloud/mnicloud/kit/finalizer"
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+	"github.com/mnicloud/mnicloud/network/claim"
 	"github.com/mnicloud/mnicloud/network/ipam"
 )
 
@@ -123,7 +124,7 @@ func (r *externalIPReconciler) allocate(ctx context.Context, eip *netv1.External
 		return conditions.Progressing(reasonAllocating, "the lease of "+current.String()+" was lost; the ExternalIP gets another address"), nil
 	}
 	if err != nil {
-		return asResult(err)
+		return claim.AsResult(err)
 	}
 	eip.Status.Address, eip.Status.Pool = address.String(), eip.Spec.Pool
 	if wrong != nil {
