@@ -132,16 +132,16 @@ func TestAFloatingIPLeadsToAContainerAndFollowsIt(t *testing.T) {
 func TestAnExternalIPOfAClassThatIsNotThereSaysSo(t *testing.T) {
 	w := newTenant(t)
 	startControllers(t)
-	w.pool("small", "203.0.113.9/32")
+	w.pool("small", "192.168.77.9/32")
 	eip := w.externalIP("e", "platinum", "")
 	require.Equal(t, "spec.className: there is no pool platinum; make a new ExternalIP that names another", w.untilReason(eip, "AddressPoolNotFound"))
-	outside := w.externalIP("outside", "small", "203.0.113.10")
-	require.Equal(t, "spec.address: 203.0.113.10 is not in pool small (203.0.113.9/32); make a new ExternalIP that asks for one of its addresses, or for none",
+	outside := w.externalIP("outside", "small", "192.168.77.10")
+	require.Equal(t, "spec.address: 192.168.77.10 is not in pool small (192.168.77.9/32); make a new ExternalIP that asks for one of its addresses, or for none",
 		w.untilReason(outside, "AddressInvalid"))
 	require.Equal(t, status.Error, outside.Status.Phase)
 	w.untilReady(w.externalIP("first", "small", ""))
 	require.Contains(t, w.untilReason(w.externalIP("second", "small", ""), "AddressesExhausted"), "all 1 addresses of pool small are in use")
-	foreign := newTenant(t).externalIP("asks", "small", "203.0.113.9")
+	foreign := newTenant(t).externalIP("asks", "small", "192.168.77.9")
 	until(w, "it is another's", foreign, func(o *vpcv1.ExternalIP) bool { return o.Status.Phase == status.Error })
 	require.NotContains(t, readyOf(foreign).Message, w.namespace)
 	require.Contains(t, readyOf(foreign).Message, "is another ExternalIP's")
