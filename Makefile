@@ -24,7 +24,7 @@ KUBE_LDFLAGS = -s -w $(foreach p,k8s.io/component-base/version k8s.io/client-go/
 	-X $(p).gitCommit=embedded -X $(p).gitTreeState=clean -X $(p).buildDate=1970-01-01T00:00:00Z)
 
 # Rooms with an API: CRDs go to <room>/config/crd.
-API_ROOMS = network services/vpc services/ctr
+API_ROOMS = network services/auth services/vpc services/ctr
 
 # One version of the eBPF compiler, so that the objects checked in can be proven fresh.
 CLANG ?= clang-14

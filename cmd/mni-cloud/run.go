@@ -5,10 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"net"
 	"net/http"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -25,11 +29,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/mnicloud/mnicloud/kit/version"
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 	network "github.com/mnicloud/mnicloud/network/controller"
 	"github.com/mnicloud/mnicloud/network/routing"
+	authv1 "github.com/mnicloud/mnicloud/services/auth/api/v1alpha1"
+	auth "github.com/mnicloud/mnicloud/services/auth/controller"
+	"github.com/mnicloud/mnicloud/services/auth/password"
 	ctrv1 "github.com/mnicloud/mnicloud/services/ctr/api/v1alpha1"
 	ctr "github.com/mnicloud/mnicloud/services/ctr/controller"
 	vpcv1 "github.com/mnicloud/mnicloud/services/vpc/api/v1alpha1"
@@ -38,7 +46,7 @@ import (
 )
 
 // services are what --services chooses from, in the order in which they are set up.
-var services = []string{"net", "vpc", "ctr"}
+var services = []string{"net", "auth", "vpc", "ctr"}
 
 type options struct {
 	kubeconfig         string
@@ -49,6 +57,11 @@ type options struct {
 	leaderNamespace    string
 	metricsAddress     string
 	healthAddress      string
+	webhookAddress     string
+	webhookCert        string
+	webhookKey         string
+	passwordCost       int
+	webhooks           webhook.Server // nil: none are served
 	logLevel           string
 }
 
@@ -68,6 +81,10 @@ func command() *cobra.Command {
 	f.StringVar(&o.leaderNamespace, "leader-elect-namespace", "kube-system", "`namespace` of the lease")
 	f.StringVar(&o.metricsAddress, "metrics-address", "0", "`address` to serve metrics on (127.0.0.1:8080), 0 for none")
 	f.StringVar(&o.healthAddress, "health-address", "0", "`address` to serve /healthz and /readyz on, 0 for none")
+	f.StringVar(&o.webhookAddress, "webhook-address", "0", "`address` to serve webhooks on (192.0.2.1:9443), 0 for none")
+	f.StringVar(&o.webhookCert, "webhook-cert", "", "`file` with the certificate of the webhooks' server, PEM")
+	f.StringVar(&o.webhookKey, "webhook-key", "", "`file` with its private key, PEM")
+	f.IntVar(&o.passwordCost, "password-cost", password.DefaultCost, "bcrypt cost of new passwords' hashes, 10 to 14")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 	return c
 }
@@ -98,6 +115,9 @@ func (o *options) run(ctx context.Context) error {
 	}
 	mgr, err := o.manager(api)
 	if err != nil {
+		return err
+	}
+	if err := o.serveWebhooks(mgr); err != nil {
 		return err
 	}
 	if err := o.setup(ctx, mgr, infrastructure[0], reserved); err != nil {
@@ -150,12 +170,14 @@ func (o *options) restConfig() (*rest.Config, error) {
 
 func (o *options) manager(api *rest.Config) (ctrl.Manager, error) {
 	s := runtime.NewScheme()
-	if err := errors.Join(scheme.AddToScheme(s), netv1.AddToScheme(s), vpcv1.AddToScheme(s), ctrv1.AddToScheme(s)); err != nil {
+	if err := errors.Join(scheme.AddToScheme(s), netv1.AddToScheme(s), authv1.AddToScheme(s), vpcv1.AddToScheme(s), ctrv1.AddToScheme(s)); err != nil {
 		return nil, fmt.Errorf("register the kinds: %w", err)
 	}
+	objects := network.CacheByObject()
+	maps.Copy(objects, auth.CacheByObject())
 	mgr, err := ctrl.NewManager(api, ctrl.Options{
 		Scheme:                        s,
-		Cache:                         cache.Options{ByObject: network.CacheByObject()},
+		Cache:                         cache.Options{ByObject: objects},
 		LeaderElection:                o.leaderElect,
 		LeaderElectionID:              "mni-cloud-" + strings.Join(o.services, "-"),
 		LeaderElectionNamespace:       o.leaderNamespace,
@@ -180,6 +202,29 @@ func (o *options) manager(api *rest.Config) (ctrl.Manager, error) {
 	return mgr, errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("caches", synced))
 }
 
+// serveWebhooks adds the webhooks' server to the manager, if there is to be one.
+func (o *options) serveWebhooks(mgr ctrl.Manager) error {
+	if o.webhookAddress == "0" {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(o.webhookAddress)
+	if err != nil {
+		return fmt.Errorf("--webhook-address: %w", err)
+	}
+	number, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return fmt.Errorf("--webhook-address: port %q is no number from 1 to 65535", port)
+	}
+	dir := filepath.Dir(o.webhookCert)
+	if o.webhookCert == "" || o.webhookKey == "" || filepath.Dir(o.webhookKey) != dir {
+		return errors.New("--webhook-cert and --webhook-key: both are needed to serve webhooks, and must be in one folder")
+	}
+	o.webhooks = webhook.NewServer(webhook.Options{
+		Host: host, Port: int(number), CertDir: dir, CertName: filepath.Base(o.webhookCert), KeyName: filepath.Base(o.webhookKey),
+	})
+	return errors.Join(mgr.Add(o.webhooks), mgr.AddReadyzCheck("webhooks", o.webhooks.StartedChecker()))
+}
+
 // setup adds the chosen controllers to the manager.
 func (o *options) setup(ctx context.Context, mgr ctrl.Manager, infrastructure netip.Prefix, reserved []netip.Prefix) error {
 	add := map[string]func() error{
@@ -187,6 +232,9 @@ func (o *options) setup(ctx context.Context, mgr ctrl.Manager, infrastructure ne
 			return network.SetupWithManager(ctx, mgr, network.Config{
 				InfrastructureCIDR: infrastructure, ReservedCIDRs: append(routing.Reserved(), reserved...),
 			})
+		},
+		"auth": func() error {
+			return auth.SetupWithManager(ctx, mgr, auth.Config{Webhooks: o.webhooks, PasswordCost: o.passwordCost})
 		},
 		"vpc": func() error {
 			if err := netbackend.AddIndexes(ctx, mgr.GetFieldIndexer()); err != nil {

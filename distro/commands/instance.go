@@ -95,7 +95,11 @@ func installManifestsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := manifests.Install(cmd.Context(), config, options.Manifests()); err != nil {
+			values, err := options.Manifests()
+			if err != nil {
+				return err
+			}
+			if err := manifests.Install(cmd.Context(), config, values); err != nil {
 				return err
 			}
 			var names []string

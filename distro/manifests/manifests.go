@@ -25,6 +25,7 @@ import (
 
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 	network "github.com/mnicloud/mnicloud/network/config"
+	auth "github.com/mnicloud/mnicloud/services/auth/config"
 	ctr "github.com/mnicloud/mnicloud/services/ctr/config"
 	vpc "github.com/mnicloud/mnicloud/services/vpc/config"
 )
@@ -36,7 +37,7 @@ const FieldOwner = "mnicloud.jp/installer"
 var files embed.FS
 
 // generated are the rooms' CustomResourceDefinitions, admission policies, and the roles of their programs.
-var generated = []fs.FS{network.CRDs, network.Policies, network.Roles, vpc.CRDs, vpc.Roles, ctr.CRDs, ctr.Roles}
+var generated = []fs.FS{network.CRDs, network.Policies, network.Roles, auth.CRDs, auth.Policies, auth.Roles, vpc.CRDs, vpc.Roles, ctr.CRDs, ctr.Roles}
 
 // Values are what differs between instances.
 type Values struct {
@@ -50,6 +51,10 @@ type Values struct {
 	External External
 	// Forward says that names outside the cluster are asked from the nodes' resolvers.
 	Forward bool
+	// WebhookURL is where mni-cloud serves webhooks, without a slash at the end.
+	WebhookURL string
+	// CABundle is the authority of its certificate, PEM in base64.
+	CABundle string
 }
 
 // External is a pool of addresses and the router that is told of it by BGP.
@@ -195,7 +200,10 @@ func Objects(values Values) ([]*unstructured.Unstructured, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range []string{"namespaces.yaml", "rbac.yaml", "coredns.yaml", "external.yaml"} {
+	if _, err := templates.New("webhooks.yaml").Parse(auth.Webhook); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"namespaces.yaml", "rbac.yaml", "coredns.yaml", "external.yaml", "webhooks.yaml"} {
 		var text bytes.Buffer
 		if err := templates.ExecuteTemplate(&text, name, values); err != nil {
 			return nil, err

@@ -21,7 +21,7 @@ import (
 
 var values = manifests.Values{ClusterDNS: "10.0.0.53", DNSReplicas: 2, DNSImage: "registry.example/mni/coredns:1", Forward: true, External: manifests.External{
 	Pool: "203.0.113.0/24", LocalASN: 64512, PeerName: "edge", PeerASN: 64513, PeerAddress: "10.0.0.254", BFDIntervalMilliseconds: 300, BFDMultiplier: 3,
-}}
+}, WebhookURL: "https://192.0.2.1:9443", CABundle: "YQ=="}
 
 func TestEveryObjectSaysWhatItIs(t *testing.T) {
 	objects, err := manifests.Objects(values)
@@ -71,7 +71,7 @@ func TestEachDaemonHasTheGeneratedRolesAndNoOthers(t *testing.T) {
 				all := slices.Concat(rule.APIGroups, rule.Resources, rule.Verbs)
 				require.NotContains(t, all, "*", role.Name)
 			}
-		case "ClusterRoleBinding":
+		case "ClusterRoleBinding", "RoleBinding":
 			var binding rbacv1.ClusterRoleBinding
 			require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &binding))
 			for _, subject := range binding.Subjects {
@@ -79,7 +79,7 @@ func TestEachDaemonHasTheGeneratedRolesAndNoOthers(t *testing.T) {
 			}
 		}
 	}
-	require.ElementsMatch(t, []string{"mni-network-controller", "mni-vpc-controller", "mni-ctr-controller"}, bound["system:mni:cloud"])
+	require.ElementsMatch(t, []string{"mni-network-controller", "mni-auth-controller", "mni-auth-controller", "mni-vpc-controller", "mni-ctr-controller"}, bound["system:mni:cloud"])
 	require.Equal(t, []string{"mni-netd"}, bound["system:mni:netd"])
 	require.Equal(t, []string{"mni-bgpd"}, bound["system:mni:bgpd"])
 	for _, role := range slices.Concat(bound["system:mni:cloud"], bound["system:mni:netd"], bound["system:mni:bgpd"]) {

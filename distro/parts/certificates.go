@@ -50,6 +50,7 @@ func certificates(o Options) []pki.Request {
 		{Name: "scheduler-serving", Authority: pki.Cluster, User: "kube-scheduler", Server: true, Addresses: machine},
 		{Name: "registry", Authority: pki.Cluster, User: registry.Name, Server: true, Names: []string{registry.Name}, Addresses: machine},
 		{Name: "mni-cloud", Authority: pki.Cluster, User: UserCloud, Client: true},
+		{Name: "mni-cloud-serving", Authority: pki.Cluster, User: "mni-cloud", Server: true, Addresses: machine},
 		{Name: "mni-netd", Authority: pki.Cluster, User: UserNetdPrefix + MachineMember, Groups: []string{GroupNetd}, Client: true},
 		{Name: "supervisor", Authority: pki.Cluster, User: UserSupervisor, Client: true},
 		{Name: "installer", Authority: pki.Cluster, User: "mni-installer", Groups: []string{"system:masters"}, Client: true},

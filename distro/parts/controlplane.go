@@ -26,7 +26,10 @@ const (
 )
 
 // MachinePorts are the TCP ports that parts listen on at the machine's underlay address.
-var MachinePorts = []uint16{2379, 2380, 6443, 10257, 10259, registry.Port, 9440, 9441, 9442}
+var MachinePorts = []uint16{2379, 2380, 6443, 10257, 10259, registry.Port, 9440, 9441, 9442, webhookPort}
+
+// webhookPort is where mni-cloud serves the API server's webhooks.
+const webhookPort = 9443
 
 const kube = "mni-kube"
 
@@ -69,7 +72,7 @@ func (o Options) apiServer() spec {
 	a, store, dir := o.Instance.Addresses(), o.store(), o.Instance.PKIDir()
 	serving, toEtcd := o.cert(dir, "apiserver"), o.cert(dir, "apiserver-etcd-client")
 	toKubelet, frontProxy := o.cert(dir, "apiserver-kubelet-client"), o.cert(dir, "front-proxy-client")
-	policy := File{Path: o.config("audit-policy.yaml"), Content: auditPolicy}
+	policy := File{Path: o.config("audit-policy.yaml"), Content: AuditPolicy}
 	s := o.machinePart(APIServer, kube, "kube-apiserver",
 		"--bind-address="+a.Machine.String(), "--secure-port=6443", "--advertise-address="+a.Machine.String(),
 		"--service-cluster-ip-range="+a.Services.String(),
@@ -182,11 +185,13 @@ func (o Options) manifests() spec {
 
 func (o Options) cloud() spec {
 	a := o.Instance.Addresses()
-	cert := o.cert(o.Instance.PKIDir(), "mni-cloud")
+	cert, serving := o.cert(o.Instance.PKIDir(), "mni-cloud"), o.cert(o.Instance.PKIDir(), "mni-cloud-serving")
 	config := o.kubeconfig("mni-cloud", cert)
 	s := o.machinePart(Cloud, "mni-cloud", "--kubeconfig="+config.Path, "--infrastructure-cidr="+a.Infrastructure.String(),
 		"--reserved-cidr="+a.Services.String(), "--reserved-cidr="+a.Underlay.String(),
-		"--health-address="+o.on(9441), "--metrics-address="+o.on(9442))
+		"--health-address="+o.on(9441), "--metrics-address="+o.on(9442),
+		"--webhook-address="+o.on(webhookPort), "--webhook-cert="+serving.CertFile(), "--webhook-key="+serving.KeyFile())
+	s.certs = []pki.Request{serving}
 	s.Ready = &supervisor.Probe{URL: "http://" + o.on(9441) + "/readyz"}
 	s.Env = []string{"GOMEMLIMIT=256MiB"}
 	s.After = []string{Manifests}

@@ -182,9 +182,9 @@ conntrack: {maxPerCore: 0, min: 0, tcpBeLiberal: true}
 `, n.Name(), n.Address(), kubeconfig, o.Instance.Addresses().Infrastructure)
 }
 
-// auditPolicy keeps who did what to which object. Bodies are kept only where they hold no secret: a workload's
+// AuditPolicy keeps who did what to which object. Bodies are kept only where they hold no secret: a workload's
 // environment may.
-const auditPolicy = `apiVersion: audit.k8s.io/v1
+const AuditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
 rules:

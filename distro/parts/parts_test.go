@@ -190,7 +190,7 @@ func TestAuditKeepsNoSecret(t *testing.T) {
 			}
 		}
 	}
-	require.NoError(t, yaml.Unmarshal([]byte(auditPolicy), &policy))
+	require.NoError(t, yaml.Unmarshal([]byte(AuditPolicy), &policy))
 	level := func(group, resource string) string {
 		for _, rule := range policy.Rules {
 			for _, r := range rule.Resources {
@@ -222,7 +222,7 @@ func TestWithARouterOfTheOwnersThereIsNoEdgeRouter(t *testing.T) {
 	}
 	installer, _ := plan.Part(Manifests)
 	require.Contains(t, installer.Command, "--peer=65000@192.168.1.1")
-	e := o.Manifests().External
+	e := o.external()
 	require.Equal(t, "router", e.PeerName)
 	require.Equal(t, "192.168.1.1", e.PeerAddress)
 	require.NotZero(t, e.Multihop, "the machine is in between")

@@ -16,7 +16,7 @@ import (
 )
 
 // crdDirs are the folders of CRDs, from the repository's root.
-var crdDirs = []string{"network/config/crd", "services/vpc/config/crd", "services/ctr/config/crd"}
+var crdDirs = []string{"network/config/crd", "services/auth/config/crd", "services/vpc/config/crd", "services/ctr/config/crd"}
 
 // Root is the repository's root folder: the nearest one above the working directory, which is the test's package, with a go.mod.
 func Root() string {

@@ -1,0 +1,53 @@
+package v1alpha1
+
+import "k8s.io/apimachinery/pkg/types"
+
+const (
+	// Finalizer keeps a User or a Tenant until what was made for it is gone.
+	Finalizer = "auth.mnicloud.jp/cleanup"
+	// FieldOwner is the field manager of everything that the Auth Controller makes.
+	FieldOwner = "auth.mnicloud.jp/controller"
+
+	// LabelTenant, on a namespace, is the name of the Tenant whose namespace it is.
+	LabelTenant = "auth.mnicloud.jp/tenant"
+	// LabelTenantUID, on whatever is made for a Tenant, is the Tenant's UID.
+	LabelTenantUID = "auth.mnicloud.jp/tenant-uid"
+	// LabelUser, on a Secret that keeps a session or an API token, is the name of its User.
+	LabelUser = "auth.mnicloud.jp/user"
+	// LabelCredential, on a Secret of the system's namespace, says what it keeps: session, token or signing-keys.
+	LabelCredential = "auth.mnicloud.jp/credential"
+
+	// SystemNamespace keeps sessions, API tokens and signing keys.
+	SystemNamespace = "mni-system"
+
+	// UserPrefix and a User's name make the name by which Kubernetes knows the User: a User called "admin" is nobody that a
+	// certificate speaks for.
+	UserPrefix = "mni:user:"
+	// GroupUsers are all Users.
+	GroupUsers = "mni:users"
+	// GroupAdministrators are the cloud's administrators.
+	GroupAdministrators = "mni:administrators"
+)
+
+// Roles of a Tenant's members, each with the rights of those after it.
+const (
+	// RoleOwner also names owners, and deletes the Tenant.
+	RoleOwner Role = "owner"
+	// RoleAdmin also says who the members are.
+	RoleAdmin Role = "admin"
+	// RoleMember also makes, changes and deletes the Tenant's resources.
+	RoleMember Role = "member"
+	// RoleViewer sees everything but secrets.
+	RoleViewer Role = "viewer"
+)
+
+// Roles lists all roles, the mightiest first.
+func Roles() []Role { return []Role{RoleOwner, RoleAdmin, RoleMember, RoleViewer} }
+
+// UserName is the name by which Kubernetes knows a User.
+func UserName(user string) string { return UserPrefix + user }
+
+// GroupOf is the group of those with a role in the Tenant with the UID. A Tenant made anew under the same name has other groups.
+func GroupOf(tenant types.UID, role Role) string {
+	return "mni:tenant:" + string(tenant) + ":" + string(role)
+}

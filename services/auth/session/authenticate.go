@@ -1,0 +1,118 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	authv1 "github.com/mnicloud/mnicloud/services/auth/api/v1alpha1"
+)
+
+// Identity is who sends a request.
+type Identity struct {
+	// User is the name of the User.
+	User string
+	// UserName and Groups are who that is to Kubernetes, to be impersonated.
+	UserName string
+	Groups   []string
+	// Session is the ID of the session; empty for an API token.
+	Session string
+	// MustChangePassword says that the User may only do that. Groups is empty then.
+	MustChangePassword bool
+}
+
+// Authenticator tells who sends a request with a token; *Service is one.
+type Authenticator interface {
+	// Authenticate fails with ErrToken for a token that is not good, and with another error when that cannot be told.
+	Authenticate(ctx context.Context, token string) (Identity, error)
+}
+
+var _ Authenticator = (*Service)(nil)
+
+// Authenticate tells who sends a request with an access token or an API token. What the User may is read now: a role that was taken
+// away, a password that was changed, a session that was ended count from then on.
+func (s *Service) Authenticate(ctx context.Context, token string) (Identity, error) {
+	if strings.HasPrefix(token, tokenPrefix) {
+		return s.byToken(ctx, token)
+	}
+	c, err := s.verify(ctx, token)
+	if err != nil {
+		return Identity{}, err
+	}
+	kept := &metav1.PartialObjectMetadata{}
+	kept.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+	if err := s.find(ctx, key(kindSession, c.Session), kept); err != nil {
+		return Identity{}, tokenError("read the session", err)
+	}
+	user := &authv1.User{}
+	if err := s.find(ctx, client.ObjectKey{Name: c.Subject}, user); err != nil {
+		return Identity{}, tokenError("read the User of the session", err)
+	}
+	if !s.alive(kept, user) {
+		return Identity{}, ErrToken
+	}
+	return s.identity(ctx, user, c.Session)
+}
+
+func (s *Service) byToken(ctx context.Context, text string) (Identity, error) {
+	given, ok := parse(tokenPrefix, text)
+	if !ok {
+		return Identity{}, ErrToken
+	}
+	kept := &corev1.Secret{}
+	if err := s.live.Get(ctx, key(kindToken, given.id), kept); err != nil {
+		return Identity{}, tokenError("read the token", err)
+	}
+	user := &authv1.User{}
+	if err := s.find(ctx, client.ObjectKey{Name: kept.Labels[authv1.LabelUser]}, user); err != nil {
+		return Identity{}, tokenError("read the User of the token", err)
+	}
+	if !s.holds(kept, kindToken, user) || !equal(string(kept.Data[dataHash]), given.hash) {
+		return Identity{}, ErrToken
+	}
+	return s.identity(ctx, user, "")
+}
+
+// find reads an object where a cache may be, and from the API server when it is not there: it may be new.
+func (s *Service) find(ctx context.Context, key client.ObjectKey, into client.Object) error {
+	err := s.read.Get(ctx, key, into)
+	if apierrors.IsNotFound(err) && s.read != client.Reader(s.live) {
+		return s.live.Get(ctx, key, into)
+	}
+	return err
+}
+
+// identity is who the User is to Kubernetes.
+func (s *Service) identity(ctx context.Context, user *authv1.User, session string) (Identity, error) {
+	who := Identity{User: user.Name, UserName: authv1.UserName(user.Name), Session: session, MustChangePassword: user.Spec.MustChangePassword}
+	if user.Spec.MustChangePassword {
+		return who, nil
+	}
+	var tenants authv1.TenantList
+	if err := s.read.List(ctx, &tenants); err != nil {
+		return Identity{}, fmt.Errorf("list the Tenants of User %s: %w", user.Name, err)
+	}
+	who.Groups = groups(user, tenants.Items)
+	return who, nil
+}
+
+// groups are those of the User.
+func groups(user *authv1.User, tenants []authv1.Tenant) []string {
+	out := []string{authv1.GroupUsers}
+	if user.Spec.Administrator {
+		out = append(out, authv1.GroupAdministrators)
+	}
+	for i := range tenants {
+		if role, ok := tenants[i].IsMember(user.Name, user.UID); ok {
+			out = append(out, authv1.GroupOf(tenants[i].UID, role))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
