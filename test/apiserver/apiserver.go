@@ -102,6 +102,18 @@ func Main(m *testing.M) int {
 
 // start runs an API server whose binaries are linked into the folder assets.
 func start(assets string) (*envtest.Environment, error) {
+	env, err := environment(assets)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := env.Start(); err != nil {
+		return nil, fmt.Errorf("start the API server: %w", err)
+	}
+	return env, nil
+}
+
+// environment is an API server that is not started yet.
+func environment(assets string) (*envtest.Environment, error) {
 	kube := filepath.Join(Root(), "bin", "mni-kube")
 	if _, err := os.Stat(kube); err != nil {
 		return nil, fmt.Errorf("the embedded Kubernetes is not built, run `make build` first: %w", err)
@@ -123,9 +135,6 @@ func start(assets string) (*envtest.Environment, error) {
 	}
 	for _, dir := range crdDirs {
 		env.CRDDirectoryPaths = append(env.CRDDirectoryPaths, filepath.Join(Root(), dir))
-	}
-	if _, err := env.Start(); err != nil {
-		return nil, fmt.Errorf("start the API server: %w", err)
 	}
 	return env, nil
 }

@@ -7,6 +7,10 @@ import (
 )
 
 // UserSpec is what a User should be.
+//
+// What is refused must not be repeated: messages go to the audit log. So the rule for the password stands here, where the message has
+// no value, and not at the field; and the field takes numbers as far as here, as server-side apply would repeat them.
+// +kubebuilder:validation:XValidation:rule="!has(self.password) || (type(self.password) == string && self.password.matches('^[$]2[aby][$]1[0-4][$][./A-Za-z0-9]{53}$'))",fieldPath=".password",message="was not hashed: the cloud's password webhook did not see it, so nothing was stored; ask the cloud's administrator whether mni-cloud runs, then try again"
 type UserSpec struct {
 	// DisplayName is the User's name for people, any characters.
 	// +optional
@@ -14,12 +18,11 @@ type UserSpec struct {
 	DisplayName string `json:"displayName,omitempty"`
 	// Password is written in plain text, 8 to 72 bytes in UTF-8, and stored as its bcrypt hash: the API server has it hashed before
 	// it stores, logs or shows it. Writing the same password again leaves the hash as it is. A bcrypt hash ($2a$, $2b$ or $2y$, cost
-	// 10 to 14) is stored as it is. A User without one cannot log in by password.
-	//
-	// The rule is CEL, as the message of a failed pattern would repeat the value. Without the hashing webhook it refuses.
+	// 10 to 14) is stored as it is. A User without one cannot log in by password. A number is text only in quotes.
 	// +optional
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:Type=""
 	// +kubebuilder:validation:MaxLength=1024
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[$]2[aby][$]1[0-4][$][./A-Za-z0-9]{53}$')",message="password was not hashed: the cloud's password webhook did not see it, so nothing was stored; ask the cloud's administrator whether mni-cloud runs, then try again"
 	Password string `json:"password,omitempty"`
 	// MustChangePassword lets the User do nothing but change the password until that is done.
 	// +optional
