@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"k8s.io/client-go/tools/clientcmd"
+
 	"github.com/mnicloud/mnicloud/distro/edge"
 	"github.com/mnicloud/mnicloud/distro/instance"
 	"github.com/mnicloud/mnicloud/distro/leftovers"
@@ -31,6 +33,10 @@ type Summary struct {
 	Nodes      int
 	Kubeconfig string
 	APIServer  string
+	// Administrator is the first administrator's login, once: when it has just been made.
+	Administrator *Login
+	// AdministratorFile keeps it, for the owner only.
+	AdministratorFile string
 	// Warnings are about the machine: what works less well than it could.
 	Warnings []string
 }
@@ -83,7 +89,7 @@ func (c Cloud) Up(ctx context.Context, wanted Wanted, progress Progress) (Summar
 	if err != nil {
 		return Summary{}, err
 	}
-	summary := Summary{Nodes: nodes, Kubeconfig: c.Instance.AdminKubeconfig(), APIServer: options.APIServerURL()}
+	summary := Summary{Nodes: nodes, Kubeconfig: c.Instance.AdminKubeconfig(), APIServer: options.APIServerURL(), AdministratorFile: c.administratorFile()}
 	if running {
 		summary.Already, err = c.hand(ctx, plan)
 	} else {
@@ -94,6 +100,13 @@ func (c Cloud) Up(ctx context.Context, wanted Wanted, progress Progress) (Summar
 		return summary, err
 	}
 	if err := c.await(ctx, options, plan, progress); err != nil {
+		return summary, err
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", options.Kubeconfig("installer"))
+	if err != nil {
+		return summary, err
+	}
+	if summary.Administrator, err = administrator(ctx, config, c.administratorFile()); err != nil {
 		return summary, err
 	}
 	summary.Warnings, err = underlay.Warnings(ctx, c.Instance)

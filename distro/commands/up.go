@@ -69,6 +69,9 @@ func printSummary(out io.Writer, name string, s cloud.Summary, took time.Duratio
 		found = "   (mni uses it by default)"
 	}
 	fmt.Fprintf(out, "\n  API server   %s\n  kubeconfig   %s%s\n", s.APIServer, s.Kubeconfig, found)
+	if s.Administrator != nil {
+		fmt.Fprintf(out, "  first login  %s, password %s   (shown once; also in %s)\n", s.Administrator.User, s.Administrator.Password, s.AdministratorFile)
+	}
 }
 
 // printHints says what to try next: the commands as the user calls them, with the flag that names the instance.

@@ -134,7 +134,7 @@ func digest(text string) string {
 func equal(a, b string) bool { return a != "" && subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
 // credential is the Secret that keeps a session or an API token of the User.
-func (s *Service) credential(kind, id string, user *authv1.User, expires time.Time, data map[string]string) *corev1.Secret {
+func (s *Service) credential(kind, id string, user *authv1.User, expires time.Time, data map[string][]byte) *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: authv1.SystemNamespace, Name: kind + "-" + id,
@@ -144,7 +144,7 @@ func (s *Service) credential(kind, id string, user *authv1.User, expires time.Ti
 				annotationPassword: digest(user.Spec.Password),
 			},
 		},
-		StringData: data,
+		Data: data,
 	}
 }
 

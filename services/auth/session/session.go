@@ -45,7 +45,7 @@ func (s *Service) Login(ctx context.Context, name, plain string) (Tokens, error)
 	}
 	ends := s.options.Now().Add(s.options.SessionLife).Truncate(time.Second)
 	refresh := newSecret(refreshPrefix)
-	kept := s.credential(kindSession, refresh.id, user, ends, map[string]string{dataRefresh: refresh.hash})
+	kept := s.credential(kindSession, refresh.id, user, ends, map[string][]byte{dataRefresh: []byte(refresh.hash)})
 	if err := s.live.Create(ctx, kept); err != nil {
 		return Tokens{}, fmt.Errorf("keep the session: %w", err)
 	}

@@ -44,7 +44,7 @@ func (s *Service) CreateToken(ctx context.Context, user, name string, life time.
 	}
 	expires := s.options.Now().Add(life).Truncate(time.Second)
 	made := newSecret(tokenPrefix)
-	kept := s.credential(kindToken, made.id, owner, expires, map[string]string{dataHash: made.hash})
+	kept := s.credential(kindToken, made.id, owner, expires, map[string][]byte{dataHash: []byte(made.hash)})
 	kept.Annotations[annotationName] = name
 	if err := s.live.Create(ctx, kept); err != nil {
 		return "", token, fmt.Errorf("keep the token: %w", err)
