@@ -23,6 +23,7 @@ import (
 
 	"github.com/mnicloud/mnicloud/kit/status"
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+	authv1 "github.com/mnicloud/mnicloud/services/auth/api/v1alpha1"
 	ctrv1 "github.com/mnicloud/mnicloud/services/ctr/api/v1alpha1"
 	vpcv1 "github.com/mnicloud/mnicloud/services/vpc/api/v1alpha1"
 	"github.com/mnicloud/mnicloud/test/apiserver"
@@ -59,7 +60,14 @@ func newCloud(t *testing.T) *cloud {
 	c, err := client.New(config, client.Options{Scheme: mgr.GetScheme()})
 	require.NoError(t, err)
 	w := &cloud{Client: c, t: t, ctx: context.Background()}
+	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: authv1.SystemNamespace}})
 	w.grant("mni-network-controller", "network")
+	w.grant("mni-auth-controller", "services/auth")
+	w.create(&rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: authv1.SystemNamespace, Name: "mni-auth-controller-under-test"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "mni-auth-controller"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+	})
 	w.grant("mni-vpc-controller", "services/vpc")
 	w.grant("mni-ctr-controller", "services/ctr")
 
@@ -291,14 +299,37 @@ func TestTheQuickStartRunsWhateverItsOrderAndGoesWhateverItsOrder(t *testing.T) 
 
 func TestOptionsThatCannotBeAreRefused(t *testing.T) {
 	for flag, says := range map[string]string{
-		"--services=net,dns":                  `--services: "dns" is none of net, vpc, ctr`,
+		"--services=net,dns":                  `--services: "dns" is none of net, auth, vpc, ctr`,
 		"--reserved-cidr=10.0.0.1/8":          "--reserved-cidr: 10.0.0.1/8 has bits set beyond the prefix length; write 10.0.0.0/8",
 		"--infrastructure-cidr=198.18":        `--infrastructure-cidr: "198.18" is not an address range`,
 		"--log-level=loud":                    "--log-level",
+		"--webhook-address=127.0.0.1:0x":      "--webhook-address",
+		"--webhook-address=127.0.0.1:9443":    "--webhook-cert and --webhook-key",
 		"--kubeconfig=/does/not/exist/config": "--kubeconfig",
 	} {
 		c := command()
 		c.SetArgs([]string{flag})
 		require.ErrorContains(t, c.ExecuteContext(t.Context()), says, flag)
 	}
+}
+
+func TestATenantIsMadeWithTheRightsOfTheRolesOnly(t *testing.T) {
+	w := newCloud(t)
+	for _, obj := range w.documents("services/auth/config/roles/tenant.yaml") {
+		w.create(obj)
+	}
+	tenant := &authv1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "red"}, Spec: authv1.TenantSpec{Members: []authv1.Member{{User: "ada", Role: authv1.RoleOwner}}}}
+	w.create(tenant)
+	w.create(&authv1.User{ObjectMeta: metav1.ObjectMeta{Name: "ada"}})
+	w.eventually("the Tenant is ready and ada its owner", func() bool {
+		require.NoError(t, w.Get(w.ctx, client.ObjectKeyFromObject(tenant), tenant))
+		return tenant.Status.Phase == status.Ready && tenant.Status.Members[0].State == authv1.MemberActive
+	})
+	require.NoError(t, w.Get(w.ctx, client.ObjectKey{Namespace: tenant.Status.Namespace, Name: "mni-tenant-member"}, &rbacv1.RoleBinding{}))
+	ada := &authv1.User{ObjectMeta: metav1.ObjectMeta{Name: "ada"}}
+	require.NoError(t, w.Delete(w.ctx, ada))
+	w.eventually("ada is gone", func() bool { return apierrors.IsNotFound(w.Get(w.ctx, client.ObjectKeyFromObject(ada), ada)) })
+	w.eventually("there is a signing key", func() bool {
+		return w.Get(w.ctx, client.ObjectKey{Namespace: authv1.SystemNamespace, Name: "signing-keys"}, &corev1.Secret{}) == nil
+	})
 }
