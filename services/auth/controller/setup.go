@@ -128,4 +128,3 @@ func wrap(err error, doing string) error {
 	}
 	return fmt.Errorf("%s: %w", doing, err)
 }
-

@@ -49,8 +49,12 @@ func TestATenantHasANamespaceWhosePodsGetNothingOfTheNode(t *testing.T) {
 	w.quotaCounts(tenant)
 	for field, change := range map[string]func(*corev1.PodSpec){
 		"host namespaces": func(s *corev1.PodSpec) { s.HostNetwork = true },
-		"hostPort":        func(s *corev1.PodSpec) { s.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}} },
-		"privileged":      func(s *corev1.PodSpec) { s.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: ptr.To(true)} },
+		"hostPort": func(s *corev1.PodSpec) {
+			s.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
+		},
+		"privileged": func(s *corev1.PodSpec) {
+			s.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: ptr.To(true)}
+		},
 		"hostPath": func(s *corev1.PodSpec) {
 			s.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}}}
 		},
