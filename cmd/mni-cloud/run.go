@@ -109,6 +109,9 @@ func (o *options) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := o.makeWebhooks(); err != nil {
+		return err
+	}
 	api, err := o.restConfig()
 	if err != nil {
 		return err
@@ -117,8 +120,10 @@ func (o *options) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := o.serveWebhooks(mgr); err != nil {
-		return err
+	if o.webhooks != nil {
+		if err := errors.Join(mgr.Add(o.webhooks), mgr.AddReadyzCheck("webhooks", o.webhooks.StartedChecker())); err != nil {
+			return err
+		}
 	}
 	if err := o.setup(ctx, mgr, infrastructure[0], reserved); err != nil {
 		return err
@@ -202,8 +207,8 @@ func (o *options) manager(api *rest.Config) (ctrl.Manager, error) {
 	return mgr, errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("caches", synced))
 }
 
-// serveWebhooks adds the webhooks' server to the manager, if there is to be one.
-func (o *options) serveWebhooks(mgr ctrl.Manager) error {
+// makeWebhooks makes the webhooks' server, if there is to be one.
+func (o *options) makeWebhooks() error {
 	if o.webhookAddress == "0" {
 		return nil
 	}
@@ -222,7 +227,7 @@ func (o *options) serveWebhooks(mgr ctrl.Manager) error {
 	o.webhooks = webhook.NewServer(webhook.Options{
 		Host: host, Port: int(number), CertDir: dir, CertName: filepath.Base(o.webhookCert), KeyName: filepath.Base(o.webhookKey),
 	})
-	return errors.Join(mgr.Add(o.webhooks), mgr.AddReadyzCheck("webhooks", o.webhooks.StartedChecker()))
+	return nil
 }
 
 // setup adds the chosen controllers to the manager.

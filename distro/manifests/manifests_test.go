@@ -71,7 +71,7 @@ func TestEachDaemonHasTheGeneratedRolesAndNoOthers(t *testing.T) {
 				all := slices.Concat(rule.APIGroups, rule.Resources, rule.Verbs)
 				require.NotContains(t, all, "*", role.Name)
 			}
-		case "ClusterRoleBinding", "RoleBinding":
+		case "ClusterRoleBinding":
 			var binding rbacv1.ClusterRoleBinding
 			require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &binding))
 			for _, subject := range binding.Subjects {
@@ -79,7 +79,7 @@ func TestEachDaemonHasTheGeneratedRolesAndNoOthers(t *testing.T) {
 			}
 		}
 	}
-	require.ElementsMatch(t, []string{"mni-network-controller", "mni-auth-controller", "mni-auth-controller", "mni-vpc-controller", "mni-ctr-controller"}, bound["system:mni:cloud"])
+	require.ElementsMatch(t, []string{"mni-network-controller", "mni-auth-controller", "mni-vpc-controller", "mni-ctr-controller"}, bound["system:mni:cloud"])
 	require.Equal(t, []string{"mni-netd"}, bound["system:mni:netd"])
 	require.Equal(t, []string{"mni-bgpd"}, bound["system:mni:bgpd"])
 	for _, role := range slices.Concat(bound["system:mni:cloud"], bound["system:mni:netd"], bound["system:mni:bgpd"]) {

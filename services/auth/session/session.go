@@ -43,7 +43,7 @@ func (s *Service) Login(ctx context.Context, name, plain string) (Tokens, error)
 	if err != nil {
 		return Tokens{}, err
 	}
-	ends := s.options.Now().Add(s.options.SessionLife).Truncate(time.Second)
+	ends := s.options.Now().Add(s.options.SessionLife).Truncate(time.Second).UTC()
 	refresh := newSecret(refreshPrefix)
 	kept := s.credential(kindSession, refresh.id, user, ends, map[string][]byte{dataRefresh: []byte(refresh.hash)})
 	if err := s.live.Create(ctx, kept); err != nil {

@@ -42,7 +42,7 @@ func (s *Service) CreateToken(ctx context.Context, user, name string, life time.
 	if owner.Spec.Disabled || owner.DeletionTimestamp != nil {
 		return "", token, fmt.Errorf("User %s is disabled or being deleted and can have no new token", user)
 	}
-	expires := s.options.Now().Add(life).Truncate(time.Second)
+	expires := s.options.Now().Add(life).Truncate(time.Second).UTC()
 	made := newSecret(tokenPrefix)
 	kept := s.credential(kindToken, made.id, owner, expires, map[string][]byte{dataHash: []byte(made.hash)})
 	kept.Annotations[annotationName] = name
