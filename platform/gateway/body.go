@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -100,9 +101,13 @@ func decode(body []byte, mediaType string, into any) error {
 // checkYAML refuses YAML that stands for much more than it says (aliases of aliases), nests too deep or has several documents. It
 // takes time and memory by the length of the text, not by that of what it stands for.
 func checkYAML(body []byte) error {
-	var root yaml.Node
-	if err := yaml.Unmarshal(body, &root); err != nil {
+	var root, next yaml.Node
+	documents := yaml.NewDecoder(bytes.NewReader(body))
+	if err := documents.Decode(&root); err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("the body is not YAML: %w", err)
+	}
+	if err := documents.Decode(&next); !errors.Is(err, io.EOF) {
+		return errors.New("the body has several documents: send one at a time")
 	}
 	weights := map[*yaml.Node]int{}
 	if _, err := weigh(&root, weights, 0); err != nil {

@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/yaml"
 
 	"github.com/mnicloud/mnicloud/platform/gateway"
@@ -36,6 +37,7 @@ import (
 
 func TestMain(m *testing.M) {
 	klog.SetLogger(logr.Discard())
+	ctrl.SetLogger(logr.Discard())
 	os.Exit(apiserver.Main(m))
 }
 
@@ -100,6 +102,8 @@ func newWorld(t testing.TB) *world {
 	w.user("carol", map[string]string{"acme": "viewer", "globex": "member"})
 	w.administrator("root")
 	w.serve(gateway.Config{})
+	// A kind's storage says 429 for a moment after the kind was made.
+	w.eventually("the kinds can be used", func() bool { return w.send("alice", http.MethodGet, vpcs, "").code == http.StatusOK })
 	return w
 }
 

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mnicloud/mnicloud/platform/gateway"
+	authv1 "github.com/mnicloud/mnicloud/services/auth/api/v1alpha1"
+	"github.com/mnicloud/mnicloud/services/auth/session"
+)
+
+// users knows who sends a request by its session or API token, and which tenants that user has.
+type users struct {
+	sessions session.Authenticator
+	// tenants reads Tenants from a cache.
+	tenants client.Reader
+}
+
+// Authenticate implements gateway.Authenticator.
+func (u *users) Authenticate(r *http.Request) (*gateway.Identity, error) {
+	token, err := bearer(r)
+	if err != nil {
+		return nil, err
+	}
+	who, err := u.sessions.Authenticate(r.Context(), token)
+	if errors.Is(err, session.ErrToken) {
+		return nil, gateway.ErrUnauthenticated
+	}
+	if err != nil {
+		return nil, err
+	}
+	id := &gateway.Identity{
+		User: who.UserName, Name: who.User, Groups: who.Groups, Administrator: slices.Contains(who.Groups, authv1.GroupAdministrators),
+	}
+	id.Tenants, err = u.namespaces(r.Context(), id)
+	return id, err
+}
+
+// bearer is the request's one token.
+func bearer(r *http.Request) (string, error) {
+	values := r.Header.Values("Authorization")
+	if len(values) != 1 {
+		return "", gateway.ErrUnauthenticated
+	}
+	scheme, token, ok := strings.Cut(values[0], " ")
+	if !ok || !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > 8<<10 {
+		return "", gateway.ErrUnauthenticated
+	}
+	return token, nil
+}
+
+// namespaces are those of the Tenants that the user has a role in, or of all for an administrator. Which these are is what the user's
+// groups say: the gateway has no opinion of its own.
+func (u *users) namespaces(ctx context.Context, id *gateway.Identity) (map[string]string, error) {
+	var list authv1.TenantList
+	if err := u.tenants.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	namespaces := map[string]string{}
+	for i := range list.Items {
+		t := &list.Items[i]
+		member := slices.ContainsFunc(authv1.Roles(), func(role authv1.Role) bool {
+			return slices.Contains(id.Groups, authv1.GroupOf(t.UID, role))
+		})
+		if member || id.Administrator {
+			namespaces[t.Name] = t.Status.Namespace
+		}
+	}
+	return namespaces, nil
+}
