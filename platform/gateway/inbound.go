@@ -85,7 +85,7 @@ func (t *target) object(o map[string]any) *problem {
 	case t.tenant == "":
 		return badRequest("metadata.namespace", "metadata.namespace: %s belong to no tenant; leave it out", t.plural)
 	case namespace != t.tenant:
-		return badRequest("metadata.namespace", "metadata.namespace is %q, but the request is for tenant %q: they must be the same", fmt.Sprint(namespace), t.tenant)
+		return badRequest("metadata.namespace", "metadata.namespace must be the tenant that the request is for, %q, or be left out", t.tenant)
 	default:
 		metadata["namespace"] = t.namespace
 	}

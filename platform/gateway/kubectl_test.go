@@ -114,7 +114,7 @@ func TestUpstreamKubectlWorksUnchanged(t *testing.T) {
 
 	refused, err := k.try("", "get", "vpc", "-n", "globex")
 	require.Error(t, err)
-	require.Contains(t, refused, `not a member of a tenant named "globex"`)
+	require.Contains(t, refused, "not a member of a tenant")
 	refused, err = k.try(strings.Replace(demoVpc, "10.42.0.0/16", "nonsense", 1), "apply", "--dry-run=server", "-n", "acme", "-f", "-")
 	require.Error(t, err)
 	require.Contains(t, refused, "cidr")

@@ -84,6 +84,8 @@ type world struct {
 	// namespaces of the tenants by name.
 	namespaces map[string]string
 	client     *http.Client
+	// handler is the gateway itself, without a connection.
+	handler http.Handler
 }
 
 func newWorld(t testing.TB) *world {
@@ -101,7 +103,8 @@ func newWorld(t testing.TB) *world {
 	w.user("bob", map[string]string{"globex": "member"})
 	w.user("carol", map[string]string{"acme": "viewer", "globex": "member"})
 	w.administrator("root")
-	w.serve(gateway.Config{})
+	const plenty = 1 << 20
+	w.serve(gateway.Config{Limits: gateway.Limits{PerSecond: plenty, Burst: plenty, AtOnce: plenty}})
 	// A kind's storage says 429 for a moment after the kind was made.
 	w.eventually("the kinds can be used", func() bool { return w.send("alice", http.MethodGet, vpcs, "").code == http.StatusOK })
 	return w
@@ -130,7 +133,7 @@ func (w *world) serve(config gateway.Config) {
 		cancel()
 		require.NoError(w.t, <-done)
 	})
-	w.url, w.client = server.URL, server.Client()
+	w.url, w.client, w.handler = server.URL, server.Client(), g
 	w.ca = pemOf(server.Certificate())
 	w.eventually("the gateway is ready", g.Ready)
 }

@@ -29,7 +29,7 @@ func (id *Identity) toNamespaces() func(string) string {
 }
 
 // token replaces the namespace in the token of a list's next page. Across namespaces such a token holds the key of the next
-// object, NAMESPACE/NAME. A token of another shape stays as it is.
+// object, /NAMESPACE/NAME. A token of another shape stays as it is.
 func token(s string, replace func(string) string) string {
 	raw, err := base64.RawURLEncoding.DecodeString(s)
 	if err != nil {
@@ -43,11 +43,15 @@ func token(s string, replace func(string) string) string {
 	if json.Unmarshal(raw, &page) != nil {
 		return s
 	}
-	namespace, name, across := strings.Cut(page.Start, "/")
+	key, rooted := strings.CutPrefix(page.Start, "/")
+	namespace, name, across := strings.Cut(key, "/")
 	if !across {
 		return s
 	}
 	page.Start = replace(namespace) + "/" + name
+	if rooted {
+		page.Start = "/" + page.Start
+	}
 	raw, err = json.Marshal(page)
 	if err != nil {
 		return s

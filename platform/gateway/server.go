@@ -13,10 +13,10 @@ import (
 
 // Bounds of connections. What is sent once a request has begun has bounds of its own: bodies, answers, watches.
 const (
-	headerTimeout = 10 * time.Second
-	idleTimeout   = 2 * time.Minute
-	maxHeader     = 64 << 10
-	maxStreams    = 250
+	headerTimeout   = 10 * time.Second
+	idleTimeout     = 2 * time.Minute
+	maxHeader       = 64 << 10
+	maxStreams      = 250
 	shutdownTimeout = 10 * time.Second
 )
 

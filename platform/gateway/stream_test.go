@@ -111,7 +111,7 @@ func TestLogsAndCommandsOfOwnWorkloadsStream(t *testing.T) {
 	log, err := client("carol").CoreV1().Pods("acme").GetLogs("web", &corev1.PodLogOptions{Container: "main"}).DoRaw(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "hello from the log\n", string(log))
-	_, err = client("bob").CoreV1().Pods("acme").GetLogs("web", &corev1.PodLogOptions{}).DoRaw(t.Context())
+	_, err = client("bob").CoreV1().Pods("acme").GetLogs("web", &corev1.PodLogOptions{}).Stream(t.Context())
 	require.ErrorContains(t, err, "not a member")
 
 	run := func(user string) (string, error) {

@@ -106,7 +106,7 @@ func findTarget(c *catalog, id *Identity, gv schema.GroupVersion, rest []string,
 	if t.tenant != "" {
 		namespace, ok := id.Tenants[t.tenant]
 		if !ok {
-			return nil, forbidden("%s: you are not a member of a tenant named %q", t.resource(), t.tenant)
+			return nil, forbidden("%s: you are not a member of a tenant of that name", t.resource())
 		}
 		if namespace == "" {
 			return nil, unavailable("tenant %q is being made; try again", t.tenant)

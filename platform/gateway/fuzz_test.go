@@ -1,0 +1,243 @@
+package gateway_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+)
+
+// requestsVariable is the environment variable that says how many requests the fuzzer makes.
+const requestsVariable = "MNI_GATEWAY_FUZZ"
+
+func TestNoRequestCrossesATenantsBorder(t *testing.T) {
+	requests := 5000
+	if s := os.Getenv(requestsVariable); s != "" {
+		var err error
+		requests, err = strconv.Atoi(s)
+		require.NoError(t, err)
+	}
+	f := newFuzzer(newWorld(t))
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	require.NoError(t, f.run(seed, requests))
+	t.Logf("%d requests, %d of them allowed; %d kinds, verbs and subresources with a control", f.sent, f.allowed, len(f.controls))
+}
+
+// attackable is a kind under one group and version, as the gateway's discovery tells an administrator of it.
+type attackable struct {
+	gv           schema.GroupVersion
+	kind, plural string
+	namespaced   bool
+	short        bool
+	verbs        []string
+	subresources map[string][]string
+}
+
+func (a *attackable) resource() schema.GroupVersionResource { return a.gv.WithResource(a.plural) }
+
+// fuzzer makes requests of every kind, verb and subresource, by everybody, everywhere, with tricks, and looks whether any of them
+// shows or changes what it must not.
+type fuzzer struct {
+	*world
+	kinds  []*attackable
+	direct dynamic.Interface
+	// before is the state that no request may change: those that may change something are dry runs.
+	before map[string]string
+	// controls are the kinds, verbs and subresources for which a request that is allowed has succeeded.
+	controls      map[string]bool
+	sent, allowed int
+}
+
+func newFuzzer(w *world) *fuzzer {
+	w.t.Helper()
+	f := &fuzzer{world: w, controls: map[string]bool{}}
+	var err error
+	f.direct, err = dynamic.NewForConfig(w.direct)
+	require.NoError(w.t, err)
+	client, err := discovery.NewDiscoveryClientForConfig(w.config("root"))
+	require.NoError(w.t, err)
+	_, lists, err := client.ServerGroupsAndResources()
+	require.NoError(w.t, err)
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		require.NoError(w.t, err)
+		byName := map[string]*attackable{}
+		for _, r := range list.APIResources {
+			if plural, sub, ok := strings.Cut(r.Name, "/"); ok {
+				byName[plural].subresources[sub] = r.Verbs
+				continue
+			}
+			a := &attackable{
+				gv: gv, kind: r.Kind, plural: r.Name, namespaced: r.Namespaced, verbs: r.Verbs, subresources: map[string][]string{},
+				short: gv.Group != "" && !strings.Contains(gv.Group, "."),
+			}
+			byName[r.Name] = a
+			f.kinds = append(f.kinds, a)
+		}
+	}
+	require.NotEmpty(w.t, f.kinds)
+	w.furnish(f.kinds)
+	f.before = f.state()
+	return f
+}
+
+// state is the version of every object of the tenants, and of every cluster-scoped one of the cloud.
+func (f *fuzzer) state() map[string]string {
+	f.t.Helper()
+	state := map[string]string{}
+	for _, k := range f.kinds {
+		if k.short {
+			continue
+		}
+		list, err := f.direct.Resource(k.resource()).List(f.ctx, metav1.ListOptions{})
+		require.NoError(f.t, err)
+		for _, o := range list.Items {
+			state[k.gv.Group+"/"+k.plural+"/"+o.GetNamespace()+"/"+o.GetName()] = o.GetResourceVersion()
+		}
+	}
+	return state
+}
+
+// run makes that many requests and returns the first thing that is wrong.
+func (f *fuzzer) run(seed uint64, requests int) error {
+	rng := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // to be repeated
+	for i := range requests {
+		if err := f.attempt(draw(rng, f)); err != nil {
+			return err
+		}
+		if i%1000 == 999 || i == requests-1 {
+			if now := f.state(); !maps.Equal(now, f.before) {
+				return fmt.Errorf("the state changed by one of the last 1000 requests: from %v to %v", f.before, now)
+			}
+		}
+	}
+	return nil
+}
+
+// attempt sends one request and judges the answer.
+func (f *fuzzer) attempt(a *attack) error {
+	f.sent++
+	recorder := httptest.NewRecorder()
+	ctx, cancel := context.WithTimeout(f.ctx, patience)
+	if a.verb == "watch" {
+		ctx, cancel = context.WithTimeout(f.ctx, 100*time.Millisecond)
+	}
+	defer cancel()
+	request := a.request(ctx)
+	f.handler.ServeHTTP(recorder, request)
+	body := recorder.Body.String()
+	told := func(format string, args ...any) error {
+		return fmt.Errorf("%s\n%s %s\n%s\n%d %s", fmt.Sprintf(format, args...), request.Method, request.URL, a.body, recorder.Code, body)
+	}
+	if shown := f.shows(a.user, body, recorder.Header()); shown != "" {
+		return told("%s sees %s", a.user, shown)
+	}
+	may := f.may(a)
+	switch {
+	case may == no && recorder.Code < 400:
+		return told("%s may not %s", a.user, a.what())
+	case may == no && recorder.Code >= 500:
+		return told("%s is refused by a failure", a.user)
+	case may == yes && recorder.Code >= 400:
+		return told("%s may %s", a.user, a.what())
+	case may == yes:
+		f.allowed++
+		f.controls[a.what()] = true
+	}
+	return nil
+}
+
+// shows says what an answer shows that this user must not see.
+func (f *fuzzer) shows(user, body string, header http.Header) string {
+	text := body + fmt.Sprint(header)
+	var list metav1.List
+	if json.Unmarshal([]byte(body), &list) == nil && list.Continue != "" {
+		raw, err := base64.RawURLEncoding.DecodeString(list.Continue)
+		if err != nil {
+			return "a token that cannot be read"
+		}
+		text += string(raw)
+	}
+	for tenant, namespace := range f.namespaces {
+		if strings.Contains(text, namespace) {
+			return "the namespace of " + tenant
+		}
+		if roleOf(user, tenant) == "" && strings.Contains(text, markerOf(tenant)) {
+			return "an object of " + tenant
+		}
+	}
+	for _, other := range []string{"alice", "bob", "carol", "root"} {
+		if other != user && user != "root" && strings.Contains(text, markerOf("user-"+other)) {
+			return "User " + other
+		}
+	}
+	return ""
+}
+
+// roleOf is a user's role in a tenant.
+func roleOf(user, tenant string) string {
+	return map[string]string{
+		"alice/acme": "member", "bob/globex": "member", "carol/acme": "viewer", "carol/globex": "member", "root/acme": "admin", "root/globex": "admin",
+	}[user+"/"+tenant]
+}
+
+// verdict of what a request may do.
+type verdict int
+
+const (
+	no verdict = iota
+	yes
+	// harmless: it may be refused or not, but shows and changes nothing.
+	harmless
+)
+
+var reading = []string{"get", "list", "watch"}
+
+// may says whether the rules of the cloud allow the request.
+func (f *fuzzer) may(a *attack) verdict {
+	role := roleOf(a.user, a.tenant)
+	switch {
+	case a.user == "":
+		return no
+	case a.trick != "":
+		return harmless
+	case !a.kind.namespaced:
+		return a.mayInCluster()
+	case a.across:
+		if a.verb == "watch" && a.user != "root" {
+			return no
+		}
+		return yes
+	case role == "":
+		return no
+	case a.sub == "exec" || a.sub == "attach" || a.sub == "portforward":
+		if role == "viewer" {
+			return no
+		}
+		return harmless // a recorder is no connection that could change its protocol
+	case role == "admin":
+		return yes
+	case a.sub == "status" && !slices.Contains(reading, a.verb):
+		return no
+	case role == "viewer" && !slices.Contains(reading, a.verb):
+		return no
+	}
+	return yes
+}
