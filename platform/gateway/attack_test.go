@@ -23,9 +23,11 @@ type attack struct {
 	across         bool
 	name           string
 	trick          string
-	query          url.Values
-	body           string
-	header         http.Header
+	// known is a namespace that the request itself has: an error may repeat it.
+	known  string
+	query  url.Values
+	body   string
+	header http.Header
 }
 
 // what is the kind, verb and subresource, for which there must be a control.
@@ -143,6 +145,9 @@ func (a *attack) form(rng *rand.Rand) {
 // deceive adds a trick: another tenant in a place where only some look.
 func (a *attack) deceive(rng *rand.Rand, f *fuzzer) {
 	other := map[string]string{"acme": "globex", "globex": "acme"}[a.tenant]
+	if roleOf(a.user, other) == "" {
+		a.known = f.namespaces[other]
+	}
 	switch a.trick = pick(rng, []string{"uuid", "other's uuid", "fields", "token", "body", "group", "name", "header"}); a.trick {
 	case "uuid":
 		a.inPath = f.namespaces[a.tenant]

@@ -2,9 +2,9 @@ package gateway
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -36,9 +36,11 @@ func refusalOf(response *http.Response, out *outbound) error {
 	if err != nil {
 		return err
 	}
+	text := out.names.Replace(string(body))
 	status := &metav1.Status{}
-	if err := json.Unmarshal([]byte(out.names.Replace(string(body))), status); err != nil || status.Kind != "Status" {
-		return fmt.Errorf("the API server answered %s without saying why", response.Status)
+	if err := json.Unmarshal([]byte(text), status); err != nil || status.Kind != "Status" {
+		// A node says why in plain text.
+		status = newProblem(response.StatusCode, "", "", "%s", strings.TrimSpace(text)).status()
 	}
 	return &refusal{status}
 }
