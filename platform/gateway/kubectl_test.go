@@ -112,6 +112,9 @@ func TestUpstreamKubectlWorksUnchanged(t *testing.T) {
 	}
 	require.Contains(t, k.run("", "get", "vpc", "-n", "tenant-a", "demo-vpc", "-o", "yaml"), "mnicloud.jp/display-name: Tenant A Shared VPC")
 
+	require.Contains(t, k.run(seedFloatingIP, "apply", "-f", "-"), "floatingip.vpc.mnicloud.jp/my-fip created")
+	require.Contains(t, k.run(seedFloatingIP, "apply", "-f", "-"), "unchanged")
+
 	refused, err := k.try("", "get", "vpc", "-n", "globex")
 	require.Error(t, err)
 	require.Contains(t, refused, "not a member of a tenant")
