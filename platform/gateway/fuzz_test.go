@@ -176,6 +176,9 @@ func (f *fuzzer) shows(a *attack, body string, header http.Header) string {
 		}
 		text += string(raw)
 	}
+	if strings.Contains(text, hash) {
+		return "the hash of a password"
+	}
 	for tenant, namespace := range f.namespaces {
 		if namespace != a.known && strings.Contains(text, namespace) {
 			return "the namespace of " + tenant

@@ -152,6 +152,8 @@ func (t *target) jsonPatch(body []byte) ([]byte, string, *problem) {
 			return nil, "", badRequest(at, "metadata.namespace cannot be changed: a resource stays with its tenant")
 		case path == "" || path == "/" || path == "/metadata" || o["from"] == "" || o["from"] == "/metadata":
 			return nil, "", badRequest(at, "a patch of the whole object, or of all its metadata, is not taken: patch the fields that are meant")
+		case t.user() && reveals(o):
+			return nil, "", badRequest(at, "a patch that compares or copies a User's password is not taken: what is stored of it is shown to nobody")
 		}
 	}
 	return encode(operations, typeJSONPatch)

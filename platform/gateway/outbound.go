@@ -91,6 +91,9 @@ func (o *outbound) object(object map[string]any) {
 		return
 	}
 	delete(metadata, "managedFields")
+	if o.target.user() {
+		hidePassword(object)
+	}
 	if o.target.ownOnly() && o.target.plural == "tenants" {
 		o.tenant(object, metadata)
 	}

@@ -81,7 +81,19 @@ func (q *call) object() {
 	}
 	ctx, cancel := context.WithTimeout(q.r.Context(), requestTimeout)
 	defer cancel()
-	request, err := q.upstream.request(ctx, q.id, q.r.Method, q.target.path(), q.query, body)
+	if q.target.user() && q.target.verb == verbUpdate && q.target.subresource == "" {
+		kept, refused, err := q.keepPassword(ctx, body)
+		switch {
+		case err != nil:
+			q.failed(err)
+			return
+		case refused != nil:
+			q.answer(refused, form)
+			return
+		}
+		body = kept
+	}
+	request, err := q.upstream.request(ctx, q.id, q.r.Method, q.target.path(), q.query, readerOf(body))
 	if err != nil {
 		q.failed(err)
 		return
@@ -99,8 +111,16 @@ func (q *call) object() {
 	q.answer(answer, form)
 }
 
+// readerOf is nil for no body.
+func readerOf(body []byte) io.Reader {
+	if body == nil {
+		return nil
+	}
+	return bytes.NewReader(body)
+}
+
 // body is the request's body as the API server takes it; nil if the verb has none.
-func (q *call) body() (body io.Reader, mediaType string, p *problem) {
+func (q *call) body() (body []byte, mediaType string, p *problem) {
 	if q.target.verb == verbGet || q.target.verb == verbList {
 		return nil, "", nil
 	}
@@ -111,9 +131,5 @@ func (q *call) body() (body io.Reader, mediaType string, p *problem) {
 	if p != nil {
 		return nil, "", p
 	}
-	turned, mediaType, p := q.target.inbound(sent, mediaType)
-	if p != nil || turned == nil {
-		return nil, "", p
-	}
-	return bytes.NewReader(turned), mediaType, nil
+	return q.target.inbound(sent, mediaType)
 }

@@ -103,7 +103,7 @@ func (w *world) userObject(c dynamic.Interface, name string) {
 	w.t.Helper()
 	object := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "auth.mnicloud.jp/v1alpha1", "kind": "User",
-		"metadata": map[string]any{"name": name, "labels": map[string]any{"of": markerOf("user-" + name)}},
+		"metadata": map[string]any{"name": name, "labels": map[string]any{"of": markerOf("user-" + name)}}, "spec": map[string]any{"password": hash},
 	}}
 	_ = c.Resource(userResource).Delete(w.ctx, name, metav1.DeleteOptions{})
 	_, err := c.Resource(userResource).Create(w.ctx, object, metav1.CreateOptions{})
