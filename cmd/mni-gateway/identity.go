@@ -16,7 +16,7 @@ import (
 
 // users knows who sends a request by its session or API token, and which tenants that user has.
 type users struct {
-	sessions session.Authenticator
+	sessions *session.Service
 	// tenants reads Tenants from a cache.
 	tenants client.Reader
 }
@@ -64,12 +64,35 @@ func (u *users) namespaces(ctx context.Context, id *gateway.Identity) (map[strin
 	namespaces := map[string]string{}
 	for i := range list.Items {
 		t := &list.Items[i]
-		member := slices.ContainsFunc(authv1.Roles(), func(role authv1.Role) bool {
-			return slices.Contains(id.Groups, authv1.GroupOf(t.UID, role))
-		})
-		if member || id.Administrator {
+		if roleIn(t, id.Groups) != "" || id.Administrator {
 			namespaces[t.Name] = t.Status.Namespace
 		}
 	}
 	return namespaces, nil
+}
+
+// roleIn is the role that the groups give in the Tenant, empty if none.
+func roleIn(t *authv1.Tenant, groups []string) authv1.Role {
+	for _, role := range authv1.Roles() {
+		if slices.Contains(groups, authv1.GroupOf(t.UID, role)) {
+			return role
+		}
+	}
+	return ""
+}
+
+// memberships are the Tenants that the groups give a role in, by name.
+func (u *users) memberships(ctx context.Context, groups []string) ([]membership, error) {
+	var list authv1.TenantList
+	if err := u.tenants.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	out := []membership{}
+	for i := range list.Items {
+		if role := roleIn(&list.Items[i], groups); role != "" {
+			out = append(out, membership{list.Items[i].Name, role})
+		}
+	}
+	slices.SortFunc(out, func(a, b membership) int { return strings.Compare(a.Name, b.Name) })
+	return out, nil
 }

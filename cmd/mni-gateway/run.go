@@ -9,12 +9,15 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -75,28 +78,37 @@ func (o *options) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("--cert and --key: %w", err)
 	}
-	known, service, err := identities(ctx, api)
-	if err != nil {
-		return err
-	}
-	g, err := gateway.New(gateway.Config{
-		Upstream: api, Authenticator: &users{sessions: service, tenants: known}, Limits: o.limits, Log: log,
-	})
-	if err != nil {
-		return err
-	}
 	listener, err := net.Listen("tcp", o.address)
 	if err != nil {
 		return fmt.Errorf("--address: %w", err)
 	}
+	return o.serve(ctx, api, certificate, listener, log)
+}
+
+// serve serves the API on the listener.
+func (o *options) serve(ctx context.Context, api *rest.Config, certificate *certwatcher.CertWatcher, listener net.Listener, log *slog.Logger) error {
+	known, service, err := identities(ctx, api)
+	if err != nil {
+		return err
+	}
+	people := &users{sessions: service, tenants: known}
+	g, err := gateway.New(gateway.Config{Upstream: api, Authenticator: people, Open: entrances(people, log), Limits: o.limits, Log: log})
+	if err != nil {
+		return err
+	}
 	group, ctx := errgroup.WithContext(ctx)
+	var informed atomic.Bool
 	group.Go(func() error { return known.Start(ctx) })
+	group.Go(func() error {
+		informed.Store(known.WaitForCacheSync(ctx))
+		return nil
+	})
 	group.Go(func() error { return certificate.Start(ctx) })
 	group.Go(func() error { return g.Run(ctx) })
 	group.Go(func() error {
 		return gateway.Serve(ctx, listener, g, func() (*tls.Certificate, error) { return certificate.GetCertificate(nil) }, log)
 	})
-	group.Go(func() error { return o.serveHealth(ctx, g.Ready) })
+	group.Go(func() error { return o.serveHealth(ctx, func() bool { return g.Ready() && informed.Load() }) })
 	return group.Wait()
 }
 
@@ -117,9 +129,22 @@ func identities(ctx context.Context, api *rest.Config) (cache.Cache, *session.Se
 	if err := errors.Join(authv1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
 		return nil, nil, err
 	}
-	known, err := cache.New(api, cache.Options{Scheme: scheme, DefaultNamespaces: map[string]cache.Config{authv1.SystemNamespace: {}}})
+	credentials, err := labels.Parse(authv1.LabelCredential)
 	if err != nil {
 		return nil, nil, err
+	}
+	known, err := cache.New(api, cache.Options{Scheme: scheme, ByObject: map[client.Object]cache.ByObject{
+		&corev1.Secret{}: {Namespaces: map[string]cache.Config{authv1.SystemNamespace: {LabelSelector: credentials}}},
+	}})
+	if err != nil {
+		return nil, nil, err
+	}
+	secret := &metav1.PartialObjectMetadata{}
+	secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+	for _, object := range []client.Object{&authv1.User{}, &authv1.Tenant{}, secret} {
+		if _, err := known.GetInformer(ctx, object, cache.BlockUntilSynced(false)); err != nil {
+			return nil, nil, fmt.Errorf("who there is: %w", err)
+		}
 	}
 	live, err := client.New(api, client.Options{Scheme: scheme})
 	if err != nil {
@@ -137,7 +162,7 @@ func (o *options) serveHealth(ctx context.Context, ready func() bool) error {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if !ready() {
-			http.Error(w, "the kinds of the cloud are not known yet", http.StatusServiceUnavailable)
+			http.Error(w, "the kinds or the users of the cloud are not known yet", http.StatusServiceUnavailable)
 			return
 		}
 		fmt.Fprintln(w, "ok")

@@ -18,6 +18,9 @@ type Config struct {
 	Upstream *rest.Config
 	// Authenticator knows who sends a request.
 	Authenticator Authenticator
+	// Open are handlers of paths that are answered without an identity, to come in by: "/login". They get security headers, a bound of
+	// time and a rate by address, and know by themselves who may do what.
+	Open map[string]http.Handler
 	// Limits of what clients may do; the zero value means the defaults.
 	Limits Limits
 	// Log takes what the operator should know. Requests' contents and credentials are not logged.
@@ -29,7 +32,8 @@ type Gateway struct {
 	config   Config
 	upstream *upstream
 	kinds    *registry
-	limiter  *limiter
+	// limiter is by user, addresses by the address of who is not known.
+	limiter, addresses *limiter
 }
 
 // New makes a Gateway. Run makes it find the kinds.
@@ -45,7 +49,7 @@ func New(config Config) (*Gateway, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Gateway{config: config, upstream: up, kinds: kinds, limiter: newLimiter(config.Limits)}, nil
+	return &Gateway{config: config, upstream: up, kinds: kinds, limiter: newLimiter(config.Limits), addresses: newLimiter(byAddress)}, nil
 }
 
 // Run keeps the catalog of kinds as the cluster's definitions are, until the context ends.
@@ -58,6 +62,10 @@ func (g *Gateway) Ready() bool { return g.kinds.catalog() != nil }
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer g.recover(r)
 	secure(w.Header())
+	if handler, ok := g.config.Open[r.URL.Path]; ok && r.URL.RawPath == "" {
+		g.open(w, r, handler)
+		return
+	}
 	id, p := g.admit(r)
 	if p != nil {
 		refuse(w, r, p)

@@ -1,0 +1,236 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/require"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mnicloud/mnicloud/platform/gateway/config"
+	authv1 "github.com/mnicloud/mnicloud/services/auth/api/v1alpha1"
+	"github.com/mnicloud/mnicloud/services/auth/password"
+	"github.com/mnicloud/mnicloud/services/auth/session"
+	"github.com/mnicloud/mnicloud/test/apiserver"
+)
+
+func TestMain(m *testing.M) {
+	klog.SetLogger(logr.Discard())
+	ctrl.SetLogger(logr.Discard())
+	os.Exit(apiserver.Main(m))
+}
+
+// patience bounds each wait for a condition.
+const patience = 2 * time.Minute
+
+const right = "correct horse"
+
+// world is the command before a real API server, with the rights that are shipped and no others; User ada, who is a viewer of Tenant
+// red, and eve, who is nobody anywhere.
+type world struct {
+	client.Client
+	t   *testing.T
+	url string
+	// web speaks to the command.
+	web *http.Client
+	red *authv1.Tenant
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	direct := apiserver.Shared(t)
+	direct.QPS = -1
+	scheme := clientgoscheme.Scheme
+	require.NoError(t, authv1.AddToScheme(scheme))
+	c, err := client.New(direct, client.Options{Scheme: scheme})
+	require.NoError(t, err)
+	w := &world{Client: c, t: t}
+	require.NoError(t, client.IgnoreAlreadyExists(c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: authv1.SystemNamespace}})))
+	_, err = session.New(c, c, session.Options{}).EnsureKeys(t.Context())
+	require.NoError(t, err)
+	w.furnish()
+	w.serve(w.rights(direct))
+	return w
+}
+
+// furnish makes the Users and the Tenant as the Auth Controller and its webhook leave them.
+func (w *world) furnish() {
+	w.t.Helper()
+	ctx := w.t.Context()
+	for _, name := range []string{"ada", "eve"} {
+		user := &authv1.User{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: authv1.UserSpec{Password: hashOf(w.t, right)}}
+		w.make(user)
+	}
+	ada := &authv1.User{}
+	require.NoError(w.t, w.Get(ctx, client.ObjectKey{Name: "ada"}, ada))
+	w.red = &authv1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "red"}, Spec: authv1.TenantSpec{Members: []authv1.Member{{User: "ada", Role: authv1.RoleViewer}}}}
+	w.make(w.red)
+	namespace := string(w.red.UID)
+	w.red.Status = authv1.TenantStatus{Namespace: namespace, Members: []authv1.MemberStatus{{User: "ada", UID: ada.UID, State: authv1.MemberActive}}}
+	require.NoError(w.t, w.Status().Update(ctx, w.red))
+	w.make(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
+	w.make(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "viewer"}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{"vpc.mnicloud.jp"}, Resources: []string{"*"}, Verbs: []string{"get", "list", "watch"}},
+	}})
+	w.make(&rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "viewer", Namespace: namespace}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "viewer"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: authv1.GroupOf(w.red.UID, authv1.RoleViewer)}},
+	})
+}
+
+// make makes an object that goes with the test.
+func (w *world) make(o client.Object) {
+	w.t.Helper()
+	require.NoError(w.t, w.Create(w.t.Context(), o))
+	w.t.Cleanup(func() { require.NoError(w.t, client.IgnoreNotFound(w.Delete(context.Background(), o))) })
+}
+
+func hashOf(t *testing.T, plain string) string {
+	t.Helper()
+	hash, err := password.Hash(plain, password.MinCost)
+	require.NoError(t, err)
+	return hash
+}
+
+// rights are those of a service account that has the shipped roles.
+func (w *world) rights(direct *rest.Config) *rest.Config {
+	w.t.Helper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "mni-gateway", Namespace: authv1.SystemNamespace}}
+	w.make(account)
+	subjects := []rbacv1.Subject{{Kind: "ServiceAccount", Name: account.Name, Namespace: account.Namespace}}
+	files, err := config.Roles.ReadDir("rbac")
+	require.NoError(w.t, err)
+	for _, file := range files {
+		text, err := config.Roles.ReadFile("rbac/" + file.Name())
+		require.NoError(w.t, err)
+		decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
+		for {
+			role := &unstructured.Unstructured{}
+			if err := decoder.Decode(&role.Object); err != nil {
+				require.ErrorIs(w.t, err, io.EOF)
+				break
+			}
+			w.make(role)
+			ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: role.GetKind(), Name: role.GetName()}
+			meta := metav1.ObjectMeta{Name: role.GetName(), Namespace: role.GetNamespace()}
+			if role.GetKind() == "Role" {
+				w.make(&rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: subjects})
+				continue
+			}
+			w.make(&rbacv1.ClusterRoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: subjects})
+		}
+	}
+	request := &authenticationv1.TokenRequest{}
+	require.NoError(w.t, w.SubResource("token").Create(w.t.Context(), account, request))
+	own := rest.AnonymousClientConfig(direct)
+	own.BearerToken = request.Status.Token
+	own.QPS = -1
+	return own
+}
+
+// serve runs the command until the test ends.
+func (w *world) serve(api *rest.Config) {
+	w.t.Helper()
+	cert, key, pool := certificate(w.t)
+	watcher, err := certwatcher.New(cert, key)
+	require.NoError(w.t, err)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(w.t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	o := &options{healthAddress: "0"}
+	go func() { done <- o.serve(ctx, api, watcher, listener, slog.New(slog.NewTextHandler(w.t.Output(), nil))) }()
+	w.t.Cleanup(func() {
+		cancel()
+		require.NoError(w.t, <-done)
+	})
+	w.url = "https://" + listener.Addr().String()
+	w.web = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}}
+	w.t.Cleanup(w.web.CloseIdleConnections)
+}
+
+func certificate(t *testing.T) (cert, key string, pool *x509.CertPool) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	require.NoError(t, err)
+	encoded, err := x509.MarshalPKCS8PrivateKey(private)
+	require.NoError(t, err)
+	cert, key = filepath.Join(t.TempDir(), "crt"), filepath.Join(t.TempDir(), "key")
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	require.NoError(t, os.WriteFile(cert, text, 0o600))
+	require.NoError(t, os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded}), 0o600))
+	pool = x509.NewCertPool()
+	require.True(t, pool.AppendCertsFromPEM(text))
+	return cert, key, pool
+}
+
+// send sends a request and returns the status and the body.
+func (w *world) send(method, path, token, body string) (int, string) {
+	w.t.Helper()
+	r, err := http.NewRequestWithContext(w.t.Context(), method, w.url+path, strings.NewReader(body))
+	require.NoError(w.t, err)
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	response, err := w.web.Do(r)
+	require.NoError(w.t, err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	require.NoError(w.t, err)
+	require.Equal(w.t, "nosniff", response.Header.Get("X-Content-Type-Options"))
+	require.Equal(w.t, "no-store", response.Header.Get("Cache-Control"))
+	return response.StatusCode, string(text)
+}
+
+// login logs a User in.
+func (w *world) login(name, plain string) session.Tokens {
+	w.t.Helper()
+	code, body := w.send(http.MethodPost, "/login", "", `{"name":"`+name+`","password":"`+plain+`"}`)
+	require.Equal(w.t, 200, code, body)
+	var tokens session.Tokens
+	require.NoError(w.t, json.Unmarshal([]byte(body), &tokens))
+	return tokens
+}
+
+// eventually waits until the condition holds.
+func (w *world) eventually(what string, holds func() bool) {
+	w.t.Helper()
+	require.Eventually(w.t, holds, patience, 20*time.Millisecond, what)
+}
