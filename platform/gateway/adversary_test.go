@@ -147,7 +147,7 @@ func TestBombsAndHugeBodiesAreRefusedBeforeTheyGrow(t *testing.T) {
 
 func TestARateIsKeptByUser(t *testing.T) {
 	w := newWorld(t)
-	w.serve(gateway.Config{Limits: gateway.Limits{PerSecond: 0.001, Burst: 3, AtOnce: 2}})
+	w.serve(gateway.Config{Limits: gateway.Limits{PerSecond: 0.001, Burst: 3, AtOnce: 2}, Upstream: w.ownConfig(), Authenticator: w.tokens})
 	for i := range 3 {
 		require.Equal(t, 200, w.send("alice", http.MethodGet, vpcs, "").code, i)
 	}

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -43,6 +44,9 @@ func TestMain(m *testing.M) {
 
 // patience bounds each wait for a condition.
 const patience = 2 * time.Minute
+
+// plenty is more than any test does.
+var plenty = gateway.Limits{PerSecond: 1 << 20, Burst: 1 << 20, AtOnce: 1 << 20}
 
 // tokens is an authenticator that a test gives identities to.
 type tokens struct {
@@ -86,6 +90,8 @@ type world struct {
 	client     *http.Client
 	// handler is the gateway itself, without a connection.
 	handler http.Handler
+	// asked is how many requests have come to the node.
+	asked atomic.Int64
 }
 
 func newWorld(t testing.TB) *world {
@@ -103,17 +109,15 @@ func newWorld(t testing.TB) *world {
 	w.user("bob", map[string]string{"globex": "member"})
 	w.user("carol", map[string]string{"acme": "viewer", "globex": "member"})
 	w.administrator("root")
-	const plenty = 1 << 20
-	w.serve(gateway.Config{Limits: gateway.Limits{PerSecond: plenty, Burst: plenty, AtOnce: plenty}})
+	w.serve(gateway.Config{Limits: plenty, Upstream: w.ownConfig(), Authenticator: w.tokens})
 	// A kind's storage says 429 for a moment after the kind was made.
 	w.eventually("the kinds can be used", func() bool { return w.send("alice", http.MethodGet, vpcs, "").code == http.StatusOK })
 	return w
 }
 
-// serve starts a gateway with the rights that its role gives, and no others.
+// serve starts a gateway.
 func (w *world) serve(config gateway.Config) {
 	w.t.Helper()
-	config.Upstream, config.Authenticator = w.ownConfig(), w.tokens
 	config.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	if testing.Verbose() {
 		config.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))

@@ -34,6 +34,9 @@ func sample(r *attackable, tenant string) map[string]any {
 		"apiVersion": r.gv.String(), "kind": r.kind,
 		"metadata": map[string]any{"name": "web", "namespace": tenant, "labels": map[string]any{"of": markerOf(tenant)}},
 	}
+	if !r.namespaced { // the network has kinds of the same names
+		return object
+	}
 	var spec map[string]any
 	if err := json.Unmarshal([]byte(samples[r.plural]), &spec); err == nil {
 		object["spec"] = spec
@@ -67,6 +70,9 @@ func (w *world) furnish(kinds []*attackable) {
 			require.NoError(w.t, err, kind.plural)
 		}
 		w.tenantObject(c, tenant, namespace)
+	}
+	for _, resource := range []schema.GroupVersionResource{tenantResource, userResource} { // of a gateway with a hole
+		_ = c.Resource(resource).Delete(w.ctx, "new", metav1.DeleteOptions{})
 	}
 	for _, user := range []string{"alice", "bob", "carol", "root"} {
 		w.userObject(c, user)

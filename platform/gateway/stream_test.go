@@ -26,6 +26,7 @@ import (
 func (w *world) node() {
 	w.t.Helper()
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		w.asked.Add(1)
 		switch {
 		case strings.HasPrefix(r.URL.Path, "/containerLogs/"):
 			_, _ = io.WriteString(rw, "hello from the log\n")
