@@ -2,7 +2,6 @@ package gateway_test
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"maps"
 	"math/rand/v2"
@@ -20,7 +19,7 @@ import (
 // for, or around it.
 type hole struct {
 	name string
-	// told is what the fuzzer must say.
+	// told is what the fuzzer must say, a regular expression.
 	told     string
 	upstream func(w *world, r *http.Request, next http.RoundTripper) (*http.Response, error)
 	who      func(w *world, id *gateway.Identity)
@@ -29,7 +28,7 @@ type hole struct {
 
 var holes = []hole{
 	{
-		name: "everybody is impersonated as an administrator", told: "may not",
+		name: "everybody is impersonated as an administrator", told: `^\w* (sees|may not) `,
 		upstream: func(_ *world, r *http.Request, next http.RoundTripper) (*http.Response, error) {
 			r = r.Clone(r.Context())
 			if r.Header.Get("Impersonate-User") != "" {
@@ -39,7 +38,7 @@ var holes = []hole{
 		},
 	},
 	{
-		name: "a dry run is meant", told: "",
+		name: "a dry run is meant", told: `^the state changed|^\w+ may `,
 		upstream: func(_ *world, r *http.Request, next http.RoundTripper) (*http.Response, error) {
 			r = r.Clone(r.Context())
 			query := r.URL.Query()
@@ -75,7 +74,7 @@ var holes = []hole{
 		},
 	},
 	{
-		name: "a member of one tenant is a viewer of all", told: "sees an object of",
+		name: "a member of one tenant is a viewer of all", told: `^\w+ (sees|may not) `,
 		who: func(w *world, id *gateway.Identity) {
 			id.Tenants = maps.Clone(w.namespaces)
 			for _, namespace := range w.namespaces {
@@ -84,7 +83,7 @@ var holes = []hole{
 		},
 	},
 	{
-		name: "a viewer is a member", told: "carol may not",
+		name: "a viewer is a member", told: `^carol may not `,
 		who: func(_ *world, id *gateway.Identity) {
 			for i, g := range id.Groups {
 				id.Groups[i] = strings.Replace(g, ":viewer", ":member", 1)
@@ -92,7 +91,7 @@ var holes = []hole{
 		},
 	},
 	{
-		name: "a request without a token is somebody's", told: " may not",
+		name: "a request without a token is somebody's", told: `^ (sees|may not) `,
 		around: func(_ *world, next http.Handler, rw http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Authorization") == "" {
 				r.Header.Set("Authorization", "Bearer alice")
@@ -101,7 +100,7 @@ var holes = []hole{
 		},
 	},
 	{
-		name: "a forged header is believed", told: "sees an object of",
+		name: "a forged header is believed", told: `^\w* sees `,
 		around: func(_ *world, next http.Handler, rw http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Impersonate-User") == "mni:user:root" {
 				r.Header.Set("Authorization", "Bearer root")
@@ -112,7 +111,7 @@ var holes = []hole{
 		},
 	},
 	{
-		name: "a namespace is taken for its tenant, whoever asks", told: "sees an object of",
+		name: "a namespace is taken for its tenant, whoever asks", told: `^\w* sees `,
 		around: func(w *world, next http.Handler, rw http.ResponseWriter, r *http.Request) {
 			for tenant, namespace := range w.namespaces {
 				if strings.Contains(r.URL.Path, namespace) {
@@ -186,9 +185,9 @@ func TestTheFuzzerFindsHolesThatWerePlanted(t *testing.T) {
 			seed := rand.Uint64()
 			err := f.run(seed, 5000)
 			require.Error(t, err, "not found by seed %d", seed)
-			require.Contains(t, err.Error(), h.told)
+			require.Regexp(t, h.told, err.Error())
 			said, _, _ := strings.Cut(err.Error(), "\n")
-			t.Log(fmt.Sprintf("request %d: %.200s", f.sent, said))
+			t.Logf("request %d: %.200s", f.sent, said)
 		})
 	}
 }
