@@ -162,7 +162,7 @@ func TestAWatchEndsWhenItsCallerIsNoLongerAMember(t *testing.T) {
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.url+vpcs+"?watch=1", nil)
 	require.NoError(t, err)
 	r.Header.Set("Authorization", "Bearer alice")
-	response, err := w.client.Do(r)
+	response, err := w.client.Do(r) //nolint:bodyclose // closed below
 	require.NoError(t, err)
 	defer response.Body.Close()
 	require.Equal(t, 200, response.StatusCode)

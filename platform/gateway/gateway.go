@@ -77,7 +77,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer release()
-	g.route(w, r, id)
+	g.route(w, r, id) //nolint:contextcheck // the request has its context
 }
 
 // admit finds out who sends a request, and refuses those that claim to be somebody in other ways.
@@ -110,7 +110,7 @@ func (g *Gateway) recover(r *http.Request) {
 	if cause == nil {
 		return
 	}
-	if cause != http.ErrAbortHandler {
+	if err, ok := cause.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
 		g.config.Log.Error("a request made the gateway panic", "method", r.Method, "error", fmt.Sprint(cause), "stack", string(debug.Stack()))
 	}
 	panic(http.ErrAbortHandler)
