@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -95,10 +94,10 @@ func TestAPoolThatOverlapsIsRefusedAtAdmission(t *testing.T) {
 		return err
 	}
 	require.NoError(t, create("first", "203.0.113.0/24", "198.51.100.0/25"))
-	tries := 0
 	w.eventually("the policy is enforced", func() bool {
-		tries++
-		err := create("overlap-"+strconv.Itoa(tries), "192.168.0.0/24", "198.51.100.64/26")
+		err := w.Create(w.ctx, &netv1.AddressPool{
+			ObjectMeta: metav1.ObjectMeta{Name: "overlap"}, Spec: netv1.AddressPoolSpec{CIDRs: []string{"192.168.0.0/24", "198.51.100.64/26"}},
+		}, client.DryRunAll)
 		return err != nil && strings.Contains(err.Error(), "spec.cidrs: some of the addresses are those of AddressPool first (203.0.113.0/24, 198.51.100.0/25)")
 	})
 	require.ErrorContains(t, create("around", "203.0.0.0/16"), "AddressPool first")

@@ -119,7 +119,7 @@ func (r *leaseReconciler) orphan(ctx context.Context, from client.Reader, lease 
 		if client.IgnoreNotFound(err) != nil {
 			return false, fmt.Errorf("read ExternalIP %s: %w", lease.Spec.Interface, err)
 		}
-		return err != nil || eip.UID != lease.Spec.InterfaceUID, nil
+		return apierrors.IsNotFound(err) || eip.UID != lease.Spec.InterfaceUID, nil
 	}
 	var nic netv1.NetworkInterface
 	err := from.Get(ctx, client.ObjectKey{Name: lease.Spec.Interface}, &nic)
