@@ -24,8 +24,13 @@ type Addresses struct {
 	IPAM   *ipam.Allocator
 }
 
-// MinPrefixLength and MaxPrefixLength bound a Subnet's CIDR, as the Subnet's validation does.
-const MinPrefixLength, MaxPrefixLength = 8, 30
+// The bounds of a Subnet's CIDR, as its validation has them.
+const (
+	// MinPrefixLength is that of the largest Subnet.
+	MinPrefixLength = 8
+	// MaxPrefixLength is that of the smallest Subnet.
+	MaxPrefixLength = 30
+)
 
 // Allocate leases the interface's addresses and fills in the status. The Subnet's address comes first: an interface that
 // gets none holds no infrastructure address either.

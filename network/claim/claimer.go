@@ -44,13 +44,13 @@ func (c *Claimer) Claim(ctx context.Context, key client.ObjectKey, uid types.UID
 	}
 	switch {
 	case uid != "" && pod.UID != uid:
-		return fmt.Errorf("Pod %s is another one by now (UID %s, not %s)", key, pod.UID, uid)
+		return fmt.Errorf("another Pod %s is there by now (UID %s, not %s)", key, pod.UID, uid)
 	case pod.Spec.NodeName != c.Node:
-		return fmt.Errorf("Pod %s is on node %q, not on this node, %q", key, pod.Spec.NodeName, c.Node)
+		return fmt.Errorf("the Pod %s is on node %q, not on this node, %q", key, pod.Spec.NodeName, c.Node)
 	case !Networked(&pod), Finished(&pod), !pod.DeletionTimestamp.IsZero():
-		return fmt.Errorf("Pod %s needs no interface any more, or none at all", key)
+		return fmt.Errorf("the Pod %s needs no interface any more, or none at all", key)
 	case AsksForPlatform(&pod):
-		return fmt.Errorf("Pod %s is the platform's: only the network controller gives those interfaces, and it has not", key)
+		return fmt.Errorf("the Pod %s is the platform's: only the network controller gives those interfaces, and it has not", key)
 	}
 	nic, err := c.attach(ctx, &pod, has)
 	if err != nil {

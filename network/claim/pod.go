@@ -130,11 +130,16 @@ func SubnetFor(ctx context.Context, from client.Reader, pod *corev1.Pod) (*netv1
 // Step is what a Pod's existing interface needs.
 type Step int
 
+// What can be done about an interface.
 const (
+	// Nothing: it is as it should be.
 	Nothing Step = iota
-	Attach       // the interface becomes the Pod's
-	Move         // the interface is the Pod's; its node is not written yet
-	Deny         // the refusal says why
+	// Attach: it becomes the Pod's.
+	Attach
+	// Move: it is the Pod's; its node is not written yet.
+	Move
+	// Deny: the refusal says why.
+	Deny
 )
 
 // DecideAttachment decides what to do about an interface that exists and that the Pod names or has. What the Pod's
@@ -209,6 +214,7 @@ func Detach(nic *netv1.NetworkInterface) {
 	SetNode(nic, "")
 }
 
+// SetNode writes down the interface's node, where selectors find it, too.
 func SetNode(nic *netv1.NetworkInterface, node string) {
 	nic.Spec.Node = node
 	if node == "" || len(validation.IsValidLabelValue(node)) > 0 {

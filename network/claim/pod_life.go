@@ -14,10 +14,14 @@ import (
 // Life is how far a Pod has come.
 type Life int
 
+// How far a Pod can have come.
 const (
-	Alive Life = iota // its sandbox may send
-	Ended             // Succeeded or Failed; the object still exists
-	Gone              // no object of that UID exists
+	// Alive: its sandbox may send.
+	Alive Life = iota
+	// Ended: Succeeded or Failed; the object still exists.
+	Ended
+	// Gone: no object of that UID exists.
+	Gone
 )
 
 // PodLife looks a Pod up by its identity. A Pod that the cache does not know (yet) is asked for at the API server, so that

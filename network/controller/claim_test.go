@@ -107,8 +107,8 @@ func TestWithoutAControllerANodeGivesItsPodsInterfacesThatTheControllerThenLeave
 	node := w.daemonOf("node-1")
 	ordinary := w.scheduled(ns, "ordinary", "node-1")
 	tenants := w.scheduled(ns, "tenants", "node-1", netv1.AnnotationSubnet, "a", netv1.AnnotationAddress, "10.0.1.7")
-	any := w.scheduled(ns, "any", "node-1", netv1.AnnotationSubnet, "a")
-	nics := []*netv1.NetworkInterface{node.claims(ordinary), node.claims(tenants), node.claims(any)}
+	anywhere := w.scheduled(ns, "any", "node-1", netv1.AnnotationSubnet, "a")
+	nics := []*netv1.NetworkInterface{node.claims(ordinary), node.claims(tenants), node.claims(anywhere)}
 	require.Equal(t, nics[0].Status.Address, nics[0].Status.InfrastructureAddress)
 	require.Equal(t, "10.0.1.7", nics[1].Status.Address)
 	require.NotEqual(t, nics[1].Status.Address, nics[2].Status.Address)

@@ -147,7 +147,7 @@ func connect(b *testing.B, w way) *connection {
 		if listener, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
 			return err
 		}
-		if err = unix.Bind(listener, &unix.SockaddrInet4{}); err != nil {
+		if err := unix.Bind(listener, &unix.SockaddrInet4{}); err != nil {
 			return err
 		}
 		return unix.Listen(listener, 1)
@@ -159,7 +159,7 @@ func connect(b *testing.B, w way) *connection {
 		if c.client, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
 			return err
 		}
-		if err = unix.SetsockoptInt(c.client, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
+		if err := unix.SetsockoptInt(c.client, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
 			return err
 		}
 		return unix.Connect(c.client, &unix.SockaddrInet4{Port: bound.(*unix.SockaddrInet4).Port, Addr: netip.MustParseAddr(w.address).As4()})

@@ -107,7 +107,7 @@ func answers(ctx context.Context, address, name string) error {
 		return err
 	}
 	body, err := io.ReadAll(response.Body)
-	if err = errors.Join(err, response.Body.Close()); err != nil {
+	if err := errors.Join(err, response.Body.Close()); err != nil {
 		return err
 	}
 	if !strings.Contains(string(body), "name: "+name+"\n") {

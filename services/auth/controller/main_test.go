@@ -51,12 +51,14 @@ import (
 // server is the API server of the package's tests, with the distribution's audit policy and what Kubernetes itself does for tenants.
 var server apiserver.Server
 
-func TestMain(m *testing.M) {
+func TestMain(m *testing.M) { os.Exit(testMain(m)) }
+
+func testMain(m *testing.M) int {
 	ctrl.SetLogger(logr.Discard())
-	os.Exit(apiserver.MainWhole(m, apiserver.Options{
+	return apiserver.MainWhole(m, apiserver.Options{
 		AuditPolicy: parts.AuditPolicy,
 		Controllers: []string{"namespace-controller", "resourcequota-controller", "clusterrole-aggregation-controller"},
-	}, func(s apiserver.Server) { server = s }))
+	}, func(s apiserver.Server) { server = s })
 }
 
 // patience bounds each wait for a condition.

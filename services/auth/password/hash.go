@@ -10,11 +10,14 @@ import (
 )
 
 const (
-	// MinBytes and MaxBytes bound a password in UTF-8, prepared. bcrypt ignores what is behind the 72nd byte, so that two long
-	// passwords would be one.
-	MinBytes, MaxBytes = 8, 72
-	// MinCost and MaxCost bound the cost of a hash: each step doubles the time of a login (cost 12 takes about a quarter of a second).
-	MinCost, MaxCost = 10, 14
+	// MinBytes is the length of the shortest password, in UTF-8, prepared.
+	MinBytes = 8
+	// MaxBytes is the length of the longest. bcrypt ignores what is behind the 72nd byte, so that two long passwords would be one.
+	MaxBytes = 72
+	// MinCost is the least cost of a hash: each step doubles the time of a login (cost 12 takes about a quarter of a second).
+	MinCost = 10
+	// MaxCost is the greatest cost of a hash.
+	MaxCost = 14
 	// DefaultCost is the cost of new hashes.
 	DefaultCost = 12
 )

@@ -40,7 +40,7 @@ func (s *Service) CreateToken(ctx context.Context, user, name string, life time.
 		return "", token, fmt.Errorf("read User %s: %w", user, err)
 	}
 	if owner.Spec.Disabled || owner.DeletionTimestamp != nil {
-		return "", token, fmt.Errorf("User %s is disabled or being deleted and can have no new token", user)
+		return "", token, fmt.Errorf("no new token for User %s, who is disabled or being deleted", user)
 	}
 	expires := s.options.Now().Add(life).Truncate(time.Second).UTC()
 	made := newSecret(tokenPrefix)

@@ -8,13 +8,13 @@ const (
 	// FieldOwner is the field manager of everything that the Auth Controller makes.
 	FieldOwner = "auth.mnicloud.jp/controller"
 
-	// LabelTenant, on a namespace, is the name of the Tenant whose namespace it is.
+	// LabelTenant stands on a tenant's namespace and is the name of its Tenant.
 	LabelTenant = "auth.mnicloud.jp/tenant"
-	// LabelTenantUID, on whatever is made for a Tenant, is the Tenant's UID.
+	// LabelTenantUID stands on whatever is made for a Tenant and is the Tenant's UID.
 	LabelTenantUID = "auth.mnicloud.jp/tenant-uid"
-	// LabelUser, on a Secret that keeps a session or an API token, is the name of its User.
+	// LabelUser stands on a Secret that keeps a session or an API token and is the name of its User.
 	LabelUser = "auth.mnicloud.jp/user"
-	// LabelCredential, on a Secret of the system's namespace, says what it keeps: session, token or signing-keys.
+	// LabelCredential stands on a Secret of the system's namespace and says what that keeps: session, token or signing-keys.
 	LabelCredential = "auth.mnicloud.jp/credential"
 
 	// SystemNamespace keeps sessions, API tokens and signing keys.
