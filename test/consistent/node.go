@@ -173,14 +173,14 @@ func compare[K, V comparable](wrong *[]string, table string, want map[K]V, list 
 	return nil
 }
 
-// comparePins: with tcx each attachment has one pinned link, and so have the host's veth and the vxlan device; with clsact
+// comparePins: with tcx each attachment has one pinned link, and so have the host's veth, the vxlan device and the uplink; with clsact
 // there are none.
 func comparePins(n instance.Node, links map[string]int) ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(n.PinDir(), "links"))
 	if err != nil {
 		return nil, err
 	}
-	const others = 2
+	const others = 3
 	if len(entries) == 0 || len(entries) == len(links)+others {
 		return nil, nil
 	}

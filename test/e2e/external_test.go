@@ -19,7 +19,6 @@ import (
 	"github.com/mnicloud/mnicloud/kit/status"
 	ctrv1 "github.com/mnicloud/mnicloud/services/ctr/api/v1alpha1"
 	vpcv1 "github.com/mnicloud/mnicloud/services/vpc/api/v1alpha1"
-	"github.com/mnicloud/mnicloud/test/consistent"
 )
 
 // publish makes an ExternalIP and a FloatingIP of a Container's name that lead to it, and waits until both are Ready.
@@ -75,7 +74,6 @@ func answersOutside(t *testing.T, address, name string) {
 }
 
 func TestContainersArePublishedAtExternalAddresses(t *testing.T) {
-	t.Parallel()
 	namespace := tenant(t, "published")
 	vpcWithSubnets(t, namespace)
 	c, err := cloud.Find(instance)
@@ -129,7 +127,5 @@ func TestContainersArePublishedAtExternalAddresses(t *testing.T) {
 		return nil
 	})
 	answersOutside(t, published[1].Status.ExternalAddress, far.Name)
-	eventually(t, "everything fits together", func(ctx context.Context) error {
-		return consistent.Cloud(ctx, kube, thisInstance(t), len(nodes))
-	})
+	isConsistent(t)
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/mnicloud/mnicloud/kit/status"
 	ctrv1 "github.com/mnicloud/mnicloud/services/ctr/api/v1alpha1"
 	vpcv1 "github.com/mnicloud/mnicloud/services/vpc/api/v1alpha1"
-	"github.com/mnicloud/mnicloud/test/consistent"
 )
 
 // tableVia is a RouteTable of Vpc "main" that leads to a range through a Container.
@@ -89,7 +88,6 @@ func sentOn(t *testing.T, c *ctrv1.Container) int {
 }
 
 func TestARouteTableLeadsThroughAFirewallOnEitherNode(t *testing.T) {
-	t.Parallel()
 	namespace := tenant(t, "routes")
 	vpcWithSubnets(t, namespace)
 	create(t, &vpcv1.Subnet{ObjectMeta: objectMeta(namespace, "c"), Spec: vpcv1.SubnetSpec{VPC: "main", CIDR: "10.0.3.0/24"}})
@@ -159,7 +157,5 @@ func TestARouteTableLeadsThroughAFirewallOnEitherNode(t *testing.T) {
 	useTable(t, namespace, "b", "")
 	goes(t, closed)
 	answer("the servers answer directly")
-	eventually(t, "everything fits together", func(ctx context.Context) error {
-		return consistent.Cloud(ctx, kube, thisInstance(t), len(nodes))
-	})
+	isConsistent(t)
 }
