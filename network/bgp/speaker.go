@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -46,7 +47,8 @@ type speaker struct {
 	// Of the serving goroutine alone.
 	peers    []netv1.BGPPeer
 	refusals []desired.Refusal
-	silent   int // questions in a row that BIRD left unanswered
+	silent   int  // questions in a row that BIRD left unanswered
+	absent   bool // there is no Node of this name, so that BIRD does not run
 }
 
 // Run is mni-bgpd. It returns when ctx ends, or with an error that a restart may mend; BIRD goes on either way.
@@ -144,9 +146,13 @@ func (s *speaker) configure(ctx context.Context) time.Duration {
 
 func (s *speaker) step(ctx context.Context) error {
 	in, err := s.objects.input(ctx)
+	if apierrors.IsNotFound(err) {
+		return s.leave()
+	}
 	if err != nil {
 		return err
 	}
+	s.absent = false
 	config, refusals, err := desired.Compute(in)
 	if err != nil {
 		return err
@@ -156,10 +162,20 @@ func (s *speaker) step(ctx context.Context) error {
 	return s.bird.Ensure(ctx, config)
 }
 
+// leave ends BIRD while the cluster has no Node of this name: what was removed must attract no traffic. The speaker goes on, and BIRD
+// starts again when the Node is there again.
+func (s *speaker) leave() error {
+	if !s.absent {
+		s.log.Info("the cluster has no such node; nothing is announced", "node", s.node)
+	}
+	s.absent = true
+	return s.bird.Stop()
+}
+
 // report looks at the sessions and writes what has changed, and says how long to wait before anything else. A BIRD that does not
 // answer is ended, and started again by what notices that it ended.
 func (s *speaker) report(ctx context.Context) time.Duration {
-	if s.notReady.Load() != nil {
+	if s.notReady.Load() != nil || s.absent {
 		return 0
 	}
 	sessions, err := s.bird.Control().Sessions(ctx)
@@ -196,7 +212,7 @@ func kick(c chan struct{}) {
 
 func (s *speaker) setNotReady(why string) { s.notReady.Store(&why) }
 
-// ready is nil while BIRD runs with what the API server says.
+// ready is nil while BIRD runs with what the API server says, and while it has no Node to run for.
 func (s *speaker) ready() error {
 	if why := s.notReady.Load(); why != nil {
 		return errors.New(*why)

@@ -247,6 +247,15 @@ func TestASpeakerAnnouncesWhatTheAPIServerSaysAndReportsItsSessions(t *testing.T
 		require.NoError(t, k.Update(t.Context(), peer))
 		k.eventually("both come back", func() bool { return k.session("router").RoutesSent == 1 && len(r.Routes()) == 1 })
 	})
+	t.Run("a node that is removed announces nothing, and does again when it is back", func(t *testing.T) {
+		require.NoError(t, k.Delete(t.Context(), node))
+		k.eventually("its route is gone", func() bool { return len(r.Routes()) == 0 })
+		back := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, Labels: node.Labels}}
+		k.create(back)
+		back.Status.Addresses = node.Status.Addresses
+		require.NoError(t, k.Status().Update(t.Context(), back))
+		k.eventually("it is back", func() bool { return len(r.Routes()) == 1 && k.session("router").State == netv1.BGPEstablished })
+	})
 	t.Run("a speaker that stops leaves BIRD running", func(t *testing.T) {
 		since := k.session("router").Since
 		stop()

@@ -178,8 +178,13 @@ func (d *Daemon) adopt(p *process) {
 	}(d.exited)
 }
 
-// Exited is closed when the BIRD that runs now has ended; nil when none was started or found.
-func (d *Daemon) Exited() <-chan struct{} { return d.exited }
+// Exited is closed when the BIRD that runs now has ended; nil when none was started or found, or it was ended on purpose.
+func (d *Daemon) Exited() <-chan struct{} {
+	if d.running == nil {
+		return nil
+	}
+	return d.exited
+}
 
 // startTimeout bounds BIRD's start.
 const startTimeout = 10 * time.Second
