@@ -94,7 +94,7 @@ func (c *cloud) testCompletion(t *testing.T) {
 		args []string
 		want []string
 	}{
-		"kinds":                 {[]string{"get", ""}, []string{"routetable", "securitygroup", "subnet", "vpc", "container"}},
+		"kinds":                 {[]string{"get", ""}, []string{"externalip", "floatingip", "natgateway", "routetable", "securitygroup", "subnet", "vpc", "container"}},
 		"kinds that begin so":   {[]string{"describe", "su"}, []string{"subnet"}},
 		"names of a kind":       {[]string{"get", "-n", ns, "vpc", ""}, []string{"net"}},
 		"names after a slash":   {[]string{"delete", "-n", ns, "subnet/f"}, []string{"subnet/front"}},

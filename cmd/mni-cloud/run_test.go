@@ -262,8 +262,15 @@ func (w *cloud) quickStart(backwards bool) []*unstructured.Unstructured {
 	return out
 }
 
-func TestTheQuickStartRunsWhateverItsOrderAndGoesWhateverItsOrder(t *testing.T) {
+// One cloud for both: a process runs its controllers once.
+func TestTheControllersRunWithTheRightsOfTheRolesOnly(t *testing.T) {
 	w := newCloud(t)
+	t.Run("the quick start runs whatever its order, and goes whatever its order", w.testQuickStart)
+	t.Run("a Tenant is made, and its members come and go", w.testTenant)
+}
+
+func (w *cloud) testQuickStart(t *testing.T) {
+	w.t = t
 	for _, backwards := range []bool{false, true} {
 		objects := w.quickStart(backwards)
 		w.eventually("the quick start is ready", func() bool {
@@ -313,8 +320,8 @@ func TestOptionsThatCannotBeAreRefused(t *testing.T) {
 	}
 }
 
-func TestATenantIsMadeWithTheRightsOfTheRolesOnly(t *testing.T) {
-	w := newCloud(t)
+func (w *cloud) testTenant(t *testing.T) {
+	w.t = t
 	for _, obj := range w.documents("services/auth/config/roles/tenant.yaml") {
 		w.create(obj)
 	}

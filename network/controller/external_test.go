@@ -87,7 +87,7 @@ func (w *world) absent(o client.Object) {
 const (
 	eipReady = "the ExternalIP has its address"
 	fipReady = "the external address leads to the interface"
-	natReady = "connections out of the cloud come from the gateway's addresses"
+	natReady = notTranslated
 )
 
 func TestAnExternalIPHasAnAddressOfItsPoolThatNobodyElseHas(t *testing.T) {

@@ -143,6 +143,10 @@ func (r *natGatewayReconciler) share(ctx context.Context, gateway *netv1.NATGate
 	return decide(r.live)
 }
 
+// notTranslated is the most that a gateway comes to while nodes claim no PortBlocks: it is not Ready, as nothing goes out by it.
+const notTranslated = "the gateway has its addresses and Subnets, but nodes do not translate for NATGateways yet, and what the Subnets " +
+	"send out of the cloud drops; what must go out needs a FloatingIP"
+
 // resultOfGateway sums up what a gateway lacks: first what only a change of it helps.
 func resultOfGateway(gateway *netv1.NATGateway, s share, waits []conditions.Result, progresses bool) conditions.Result {
 	if len(s.foreign) > 0 {
@@ -170,7 +174,7 @@ func resultOfGateway(gateway *netv1.NATGateway, s share, waits []conditions.Resu
 		return conditions.Waiting(reasonSubnetServed, "spec.subnets: a Subnet is served by one NATGateway, and served are "+nameSome(taken)+
 			"; this one waits for them: delete the other, or take the Subnet out of one of the two")
 	}
-	return conditions.Ready(reasonReady, "connections out of the cloud come from the gateway's addresses")
+	return conditions.Waiting(reasonNotTranslated, notTranslated)
 }
 
 // finalize takes everything back, and lets the gateway go once no node has ports of it: then its addresses are nobody's on any node.

@@ -57,6 +57,7 @@ const (
 	reasonTargetInvalid      = "TargetInvalid"
 	reasonSubnetForeign      = "SubnetOfOtherVPC"
 	reasonSubnetServed       = "SubnetServed"
+	reasonNotTranslated      = "NotTranslated"
 )
 
 // nameSome joins at most five names, and says how many more there are.
