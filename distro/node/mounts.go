@@ -61,7 +61,7 @@ func (m *mounter) sys(staging string) {
 }
 
 // detachForeign drops, in this mount namespace only, pinned namespaces and other instances' run folders: a copy of
-// them here would keep them alive after their owners let go.
+// them here would keep them alive after their owners let go. What an owner removes meanwhile is gone here, too.
 func (m *mounter) detachForeign() {
 	m.do("drop the machine's pinned namespaces", func() error {
 		mounts, err := mountPoints("/proc/thread-self/mountinfo")
@@ -72,7 +72,7 @@ func (m *mounter) detachForeign() {
 			if mount.fsType != "nsfs" {
 				continue
 			}
-			if err := unix.Unmount(mount.path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+			if err := unix.Unmount(mount.path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 				return fmt.Errorf("%s: %w", mount.path, err)
 			}
 		}

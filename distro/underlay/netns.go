@@ -31,6 +31,11 @@ func ensureNetns(name string) error {
 	if Pinned(path) {
 		return nil
 	}
+	unlock, err := lockNetnsRoot()
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	if err := shareNetnsRoot(); err != nil {
 		return err
 	}
@@ -72,10 +77,34 @@ func shareNetnsRoot() error {
 	return nil
 }
 
+// lockNetnsRoot keeps other instances from mounting or unmounting NetnsRoot meanwhile: between one's look and its act the other's
+// namespace would be pinned under a mount that goes. The lock is on the folder above, so that no file stays behind.
+func lockNetnsRoot() (unlock func(), err error) {
+	dir, err := os.Open(filepath.Dir(NetnsRoot))
+	if err != nil {
+		return nil, fmt.Errorf("lock %s: %w", NetnsRoot, err)
+	}
+	for {
+		err = unix.Flock(int(dir.Fd()), unix.LOCK_EX)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", NetnsRoot, err), dir.Close())
+	}
+	return func() { _ = dir.Close() }, nil
+}
+
 // removeNetns unpins a namespace; it ends, with all its links, when its last process has.
 func removeNetns(name string) error {
+	unlock, err := lockNetnsRoot()
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	path := NetnsPath(name)
-	err := unix.Unmount(path, unix.MNT_DETACH)
+	err = unix.Unmount(path, unix.MNT_DETACH)
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("unpin network namespace %s: %w", name, err)
 	}
