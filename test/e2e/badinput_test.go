@@ -135,7 +135,6 @@ func TestReservedRangesAreRefused(t *testing.T) {
 }
 
 func TestAHundredContainersInASlash28(t *testing.T) {
-	t.Parallel()
 	namespace := tenant(t, "crowd")
 	create(t,
 		&vpcv1.Vpc{ObjectMeta: objectMeta(namespace, "main"), Spec: vpcv1.VpcSpec{CIDR: "10.0.0.0/16"}},

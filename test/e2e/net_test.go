@@ -35,7 +35,6 @@ func steps(trace inspect.Trace) string {
 }
 
 func TestNetTellsWhatTheNetworkDoesAndWhy(t *testing.T) {
-	t.Parallel()
 	namespace := tenant(t, "looked")
 	vpcWithSubnets(t, namespace)
 	port := int32(8080)
