@@ -106,15 +106,15 @@ func TestRoutesThatMakeNoSenseAreRefused(t *testing.T) {
 	w := idleWorld(t)
 	target, address, yes, no := ptr("firewall"), ptr("10.0.1.7"), ptr(true), ptr(false)
 	for message, route := range map[string]netv1.Route{
-		"exactly one of interface, address and blackhole": {Destination: "10.9.0.0/16"},
-		"set exactly one of":                              {Destination: "10.9.0.0/16", Interface: target, Blackhole: yes},
-		"blackhole must be true":                          {Destination: "10.9.0.0/16", Blackhole: no},
-		"must be an address range":                        {Destination: "everywhere", Blackhole: yes},
-		"must be canonical":                               {Destination: "10.9.0.5/16", Blackhole: yes},
-		"IPv6 is not supported":                           {Destination: "fd00::/8", Blackhole: yes},
-		"address must be an IPv4":                         {Destination: "10.9.0.0/16", Address: ptr("fd00::1")},
-		"IPv4 address such as 10.0.1.7":                   {Destination: "10.9.0.0/16", Address: ptr("10.0.1.300")},
-		"by address itself":                               {Destination: "10.0.1.7/32", Address: address},
+		"exactly one of interface, address, internet and blackhole": {Destination: "10.9.0.0/16"},
+		"set exactly one of":            {Destination: "10.9.0.0/16", Interface: target, Blackhole: yes},
+		"blackhole must be true":        {Destination: "10.9.0.0/16", Blackhole: no},
+		"must be an address range":      {Destination: "everywhere", Blackhole: yes},
+		"must be canonical":             {Destination: "10.9.0.5/16", Blackhole: yes},
+		"IPv6 is not supported":         {Destination: "fd00::/8", Blackhole: yes},
+		"address must be an IPv4":       {Destination: "10.9.0.0/16", Address: ptr("fd00::1")},
+		"IPv4 address such as 10.0.1.7": {Destination: "10.9.0.0/16", Address: ptr("10.0.1.300")},
+		"by address itself":             {Destination: "10.0.1.7/32", Address: address},
 	} {
 		require.ErrorContains(t, w.Create(w.ctx, newTable("t", "a", route)), message)
 	}
