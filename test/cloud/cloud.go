@@ -16,6 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	machine "github.com/mnicloud/mnicloud/distro/cloud"
+	"github.com/mnicloud/mnicloud/distro/supervisor"
 	"github.com/mnicloud/mnicloud/test/apiserver"
 )
 
@@ -81,17 +83,35 @@ func (c Cloud) Kill(ctx context.Context, name string) error {
 	return nil
 }
 
-// KeepDown kills a part again and again, so that it is down most of the time, until up is called.
+// killNow is Kill that asks the supervisor itself, and so is done before a program that has just started has done anything.
+func (c Cloud) killNow(ctx context.Context, name string) error {
+	found, ok, err := machine.Registry().Find(c.Instance)
+	if err != nil || !ok {
+		return fmt.Errorf("find instance %s: %w", c.Instance, err)
+	}
+	status, err := supervisor.NewClient(found.SupervisorSocket()).Status(ctx, 0, false)
+	if err != nil {
+		return err
+	}
+	for _, p := range status.Parts {
+		if p.Name == name && p.PID > 0 {
+			return unix.Kill(p.PID, unix.SIGKILL)
+		}
+	}
+	return nil
+}
+
+// KeepDown kills a part again and again, within milliseconds of each start, until up is called.
 func (c Cloud) KeepDown(ctx context.Context, name string) (up func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for ctx.Err() == nil {
-			_ = c.Kill(ctx, name) // the next time will do
+			_ = c.killNow(ctx, name) // the next time will do
 			select {
 			case <-ctx.Done():
-			case <-time.After(20 * time.Millisecond):
+			case <-time.After(5 * time.Millisecond):
 			}
 		}
 	}()
