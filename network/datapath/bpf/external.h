@@ -15,12 +15,29 @@
 #include "service.h"
 #include "trace.h"
 
-/* What an address belongs to; NULL: it is no external address. */
-static __always_inline struct external *external_of(__be32 address)
+/* What an address belongs to; NULL: it is no external address. The keys of these look-ups are in frames of their own: all frames of a
+ * chain of calls share 512 bytes. */
+static __noinline struct external *external_of(__be32 address)
 {
 	struct external_key key = { .prefix_length = 128, .prefix = ipv4(address) };
 
 	return bpf_map_lookup_elem(&externals, &key);
+}
+
+/* The external address of an interface; NULL: it has none. */
+static __noinline struct floating *floating_of(__u32 vpc_id, __be32 address)
+{
+	struct floating_key key = { .vpc_id = vpc_id, .address = ipv4(address) };
+
+	return bpf_map_lookup_elem(&floatings, &key);
+}
+
+/* Whether an address is one of the default VPC, hosts among them. */
+static __noinline bool is_of_the_cloud(__be32 address)
+{
+	struct endpoint_key key = { .vni = default_vni, .address = ipv4(address) };
+
+	return bpf_map_lookup_elem(&endpoints, &key);
 }
 
 /* Translates what an ICMP error quotes when it is the packet of the one whose address changes. Of a TCP header nobody looks at the
@@ -132,13 +149,11 @@ static __always_inline int to_outside(void)
  * address. Hosts of the cloud are no outside. */
 static __always_inline int leave_vpc(struct __sk_buff *skb, struct packet *p, const struct nic *nic, bool answer)
 {
-	struct endpoint_key host = { .vni = default_vni, .address = ipv4(p->destination) };
-	struct floating_key from = { .vpc_id = nic->vpc_id, .address = ipv4(p->source) };
 	int error;
 
-	if (!answer && bpf_map_lookup_elem(&endpoints, &host))
+	if (!answer && is_of_the_cloud(p->destination))
 		return DROP(DROP_RESERVED_RANGE);
-	struct floating *floating = bpf_map_lookup_elem(&floatings, &from);
+	struct floating *floating = floating_of(nic->vpc_id, p->source);
 
 	if (!floating)
 		return DROP(DROP_NO_EXTERNAL);
