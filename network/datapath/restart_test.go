@@ -63,7 +63,7 @@ func TestTheOtherModeTakesOverAndLeavesNothing(t *testing.T) {
 		require.NoError(t, readErr)
 		if r.clsact { // tcx took over
 			require.True(t, err != nil || len(filters) == 0, "%v", filters)
-			require.Len(t, pins, 2+5)
+			require.Len(t, pins, 3+5)
 		} else {
 			require.NoError(t, err)
 			require.Len(t, filters, 1)

@@ -297,9 +297,9 @@ func TestProgramsThatOnlyAnotherVersionHasAreRemoved(t *testing.T) {
 	r := newReality(t, false)
 	n := r.nodes[0]
 	ifindex := n.Link(testnet.UplinkName).Attrs().Index
-	require.NoError(t, n.Do(func() error { return n.Datapath.attach(bpfProgVxlanIngress, "uplink", ifindex) }))
+	require.NoError(t, n.Do(func() error { return n.Datapath.attach(bpfProgVxlanIngress, "later", ifindex) }))
 	removed, err := n.CollectLinks()
 	require.NoError(t, err)
 	require.Equal(t, 1, removed)
-	require.NoFileExists(t, n.linkPath("uplink"))
+	require.NoFileExists(t, n.linkPath("later"))
 }

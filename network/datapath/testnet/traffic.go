@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -186,14 +185,6 @@ func (s *Stream) run(conn net.Conn) error {
 	defer conn.Close()
 	buffer := make([]byte, 2048)
 	for sent := 0; ; sent++ {
-		select {
-		case <-s.stop:
-			if sent == 0 {
-				return errors.New("nothing was sent")
-			}
-			return nil
-		default:
-		}
 		if _, err := conn.Write([]byte("who")); err != nil {
 			return fmt.Errorf("datagram %d: %w", sent, err)
 		}
@@ -201,10 +192,15 @@ func (s *Stream) run(conn net.Conn) error {
 		if _, err := conn.Read(buffer); err != nil {
 			return fmt.Errorf("datagram %d was lost: %w", sent, err)
 		}
+		select {
+		case <-s.stop:
+			return nil
+		default:
+		}
 	}
 }
 
-// Stop ends the stream and tells whether a datagram, or the answer to one, was lost.
+// Stop ends the stream, which has sent one datagram at least, and tells whether a datagram, or the answer to one, was lost.
 func (s *Stream) Stop() error {
 	close(s.stop)
 	return <-s.done
