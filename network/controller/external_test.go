@@ -195,6 +195,28 @@ func TestOneFloatingIPHasAnExternalIPAndAnInterfaceAtATime(t *testing.T) {
 	w.fipSays("same-interface", fipReady)
 }
 
+func TestAnOlderFloatingIPGetsTheInterfaceThatAYoungerOneReachedFirst(t *testing.T) {
+	w := newWorld(t)
+	ns := w.namespace()
+	w.network(ns, "net-o", "10.0.1.0/24")
+	w.externalPool("pub", "203.0.113.0/28")
+	w.interfaceOn("nic-1", ns, "net-o", "node-1")
+	w.interfaceOn("nic-2", ns, "net-o", "node-1")
+	older := newFloatingIP("older", "e1", "nic-1")
+	w.make(newExternalIP("e1", "pub", ""), newExternalIP("e2", "pub", ""), older)
+	w.fipSays("older", fipReady)
+	require.Eventually(t, func() bool { return time.Since(older.CreationTimestamp.Time) > time.Second }, 5*time.Second, 50*time.Millisecond)
+	w.make(newFloatingIP("younger", "e2", "nic-2"))
+	w.fipSays("younger", fipReady)
+	require.NoError(t, w.Get(w.ctx, client.ObjectKeyFromObject(older), older))
+	older.Spec.NetworkInterface = "nic-2"
+	require.NoError(t, w.Update(w.ctx, older))
+	w.fipSays("younger", "spec.networkInterface: NetworkInterface nic-2 is FloatingIP older's")
+	require.NotEqual(t, binding{}, bindingOf(w.fipSays("older", fipReady)))
+	w.remove(newFloatingIP("older", "", ""))
+	w.fipSays("younger", fipReady)
+}
+
 func TestOfManyFloatingIPsOfOneInterfaceMadeAtOnceExactlyOneHasIt(t *testing.T) {
 	w := newWorld(t)
 	ns := w.namespace()

@@ -134,8 +134,9 @@ func (r *floatingIPReconciler) ends(ctx context.Context, fip *netv1.FloatingIP) 
 	return eip, nic, nil
 }
 
-// rival is the FloatingIP that has the interface before the given one, which asks for it: it has it already, or it is the older one.
-// Before a FloatingIP gets an interface the API server itself is asked.
+// rival is the FloatingIP that has the interface before the given one, which asks for it. Of those that name the interface and have their
+// external addresses the oldest has it, also when a younger one came first (as it can when a workload's interface is made anew): the
+// younger one gives it back, and only then the older one gets it. Before a FloatingIP gets an interface the API server itself is asked.
 func (r *floatingIPReconciler) rival(ctx context.Context, fip *netv1.FloatingIP, want binding) (*netv1.FloatingIP, error) {
 	has := bindingOf(fip).target() == want.target()
 	from := r.live
@@ -154,8 +155,11 @@ func (r *floatingIPReconciler) rival(ctx context.Context, fip *netv1.FloatingIP,
 		if bindingOf(other).target() == want.target() && (!has || older(other, fip)) {
 			return other, nil
 		}
-		// An older one that could have it now, and has not got it yet.
-		if !has && other.Spec.NetworkInterface == fip.Spec.NetworkInterface && other.DeletionTimestamp.IsZero() && older(other, fip) {
+		// An older one that could have it, and has not got it yet. Of two made in one second the one that has it keeps it.
+		if has && other.CreationTimestamp.Equal(&fip.CreationTimestamp) {
+			continue
+		}
+		if other.Spec.NetworkInterface == fip.Spec.NetworkInterface && other.DeletionTimestamp.IsZero() && older(other, fip) {
 			granted, err := r.granted(ctx, other)
 			if err != nil || granted {
 				return other, err

@@ -3,6 +3,7 @@ package controller
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,6 +61,12 @@ func (w *tenant) on(nic *netv1.NetworkInterface, node string) {
 	require.NoError(w.t, w.Patch(w.ctx, nic, client.MergeFrom(base)))
 }
 
+// later waits until what is made next is younger than an object; ages have seconds.
+func later(w *tenant, o client.Object) {
+	w.t.Helper()
+	require.Eventually(w.t, func() bool { return time.Since(o.GetCreationTimestamp().Time) > time.Second }, 5*time.Second, 50*time.Millisecond)
+}
+
 func TestAFloatingIPLeadsToAContainerAndFollowsIt(t *testing.T) {
 	w, other := newTenant(t), newTenant(t)
 	startControllers(t)
@@ -93,6 +100,7 @@ func TestAFloatingIPLeadsToAContainerAndFollowsIt(t *testing.T) {
 	second := w.floatingIP("second", "web", "containers/web")
 	require.Equal(t, "spec.externalIP: ExternalIP web is FloatingIP web's; this FloatingIP waits until that one is deleted", w.untilReason(second, "ExternalIPInUse"))
 	w.externalIP("spare", "", "")
+	later(w, fip)
 	third := w.floatingIP("third", "spare", "containers/web")
 	require.Contains(t, w.untilReason(third, "InterfaceInUse"), "spec.target: Container web is FloatingIP web's; this one waits")
 
