@@ -6,11 +6,13 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/mnicloud/mnicloud/distro/cloud"
 	"github.com/mnicloud/mnicloud/distro/images"
 	"github.com/mnicloud/mnicloud/distro/manifests"
+	"github.com/mnicloud/mnicloud/distro/node"
 	"github.com/mnicloud/mnicloud/distro/parts"
 	"github.com/mnicloud/mnicloud/distro/registry"
 	"github.com/mnicloud/mnicloud/distro/supervisor"
@@ -19,7 +21,7 @@ import (
 // instanceCommand holds what instances run themselves.
 func instanceCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "instance", Short: "What a running cloud runs itself", Hidden: true}
-	cmd.AddCommand(guardCommand(), pushImagesCommand(), installManifestsCommand())
+	cmd.AddCommand(guardCommand(), pushImagesCommand(), pullImagesCommand(), installManifestsCommand())
 	return cmd
 }
 
@@ -72,6 +74,24 @@ func pushImagesCommand() *cobra.Command {
 	}
 	instanceFlag(cmd, &name)
 	cmd.Flags().StringVar(&layout, "layout", "", "folder of the OCI layout")
+	return cmd
+}
+
+func pullImagesCommand() *cobra.Command {
+	var sockets []string
+	cmd := &cobra.Command{
+		Use:   "pull-images IMAGE...",
+		Short: "Have nodes' container runtimes pull the images of their first Pods",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, images []string) error {
+			group, ctx := errgroup.WithContext(cmd.Context())
+			for _, socket := range sockets {
+				group.Go(func() error { return node.Pull(ctx, socket, images...) })
+			}
+			return group.Wait()
+		},
+	}
+	cmd.Flags().StringSliceVar(&sockets, "runtime", nil, "socket of a container runtime")
 	return cmd
 }
 

@@ -20,6 +20,7 @@ const (
 	Scheduler         = "scheduler"
 	Registry          = "registry"
 	Images            = "images"
+	NodeImages        = "node-images"
 	Manifests         = "manifests"
 	Cloud             = "mni-cloud"
 	MachineNetd       = "machine/mni-netd"
@@ -35,7 +36,7 @@ const kube = "mni-kube"
 
 func (o Options) controlPlane() []spec {
 	return []spec{
-		o.etcd(), o.apiServer(), o.controllerManager(), o.scheduler(), o.registry(), o.images(), o.manifests(), o.cloud(),
+		o.etcd(), o.apiServer(), o.controllerManager(), o.scheduler(), o.registry(), o.images(), o.nodeImages(), o.manifests(), o.cloud(),
 		o.machineNetd(),
 	}
 }
@@ -170,6 +171,17 @@ func (o Options) registry() spec {
 func (o Options) images() spec {
 	s := o.machinePart(Images, "mni", "instance", "push-images", "--instance="+o.Instance.Name, "--layout="+o.ImageLayout)
 	s.Once, s.After = true, []string{Registry}
+	return s
+}
+
+// nodeImages is the job that has the nodes pull what their first Pods need, while the API server is still starting.
+func (o Options) nodeImages() spec {
+	s := o.machinePart(NodeImages, "mni", "instance", "pull-images", PauseImage, o.DNSImage)
+	s.Once, s.After = true, []string{Images}
+	for _, n := range o.Instance.Nodes(o.Nodes) {
+		s.Command = append(s.Command, "--runtime="+outside(n, containerdSocket))
+		s.After = append(s.After, n.Name()+"/"+Containerd)
+	}
 	return s
 }
 
