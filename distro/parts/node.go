@@ -106,7 +106,7 @@ func (o Options) netd(n instance.Node) spec {
 		"--socket="+netdSocket, "--queue-dir=/var/lib/mni-netd/queue", "--cni-conf="+cniConf)
 	s.files, s.certs = []File{kubeconfig}, []pki.Request{client}
 	s.Env = []string{"GOMEMLIMIT=128MiB"}
-	s.After = []string{Manifests}
+	// It loads its programs at once, and waits itself for what it watches.
 	s.Ready = &supervisor.Probe{URL: "http://" + onNode(n, 9440) + "/readyz"}
 	return s
 }
@@ -123,6 +123,6 @@ func (o Options) machineNetd() spec {
 		"--extra-hosts="+a.Machine.String(), "--metrics-address="+o.on(9440))
 	s.Ready = &supervisor.Probe{URL: "http://" + o.on(9440) + "/readyz"}
 	s.Env = []string{"GOMEMLIMIT=128MiB"}
-	s.After = []string{Manifests}
-	return o.kubeClient(s, kubeconfig, client)
+	s.files, s.certs = []File{kubeconfig}, []pki.Request{client}
+	return s
 }

@@ -10,8 +10,9 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Await returns when the API server serves a group's version. A watch that starts earlier would back off for long.
-func Await(ctx context.Context, config *rest.Config, group schema.GroupVersion) error {
+// Await returns when the API server answers lists of all the given resources, of all namespaces: when they are defined, and may be
+// read. A watch that starts earlier would back off for long.
+func Await(ctx context.Context, config *rest.Config, resources ...schema.GroupVersionResource) error {
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return err
@@ -20,14 +21,23 @@ func Await(ctx context.Context, config *rest.Config, group schema.GroupVersion) 
 	if err != nil {
 		return err
 	}
-	url = url.JoinPath("apis", group.Group, group.Version)
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url.String(), http.NoBody)
-	if err != nil {
-		return err
+	for _, resource := range resources {
+		list := url.JoinPath("apis", resource.Group, resource.Version, resource.Resource)
+		if resource.Group == "" {
+			list = url.JoinPath("api", resource.Version, resource.Resource)
+		}
+		list.RawQuery = "limit=1"
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, list.String(), http.NoBody)
+		if err != nil {
+			return err
+		}
+		if err := wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(context.Context) (bool, error) {
+			return serves(httpClient, request), nil
+		}); err != nil {
+			return err
+		}
 	}
-	return wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(context.Context) (bool, error) {
-		return serves(httpClient, request), nil
-	})
+	return nil
 }
 
 // serves tells whether the request is answered with what it asks for.

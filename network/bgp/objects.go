@@ -24,6 +24,8 @@ type objects struct {
 	cache  cache.Cache
 	client client.Client
 	node   string
+	// resources are those of the watched kinds that have no namespaces.
+	resources []schema.GroupVersionResource
 	// onChange is called after any of them has changed.
 	onChange func()
 }
@@ -47,6 +49,7 @@ func newObjects(config *rest.Config, node string, onChange func()) (*objects, er
 	utilruntime.Must(netv1.AddToScheme(scheme))
 	// A fixed mapping of kinds: the speaker asks the API server for nothing it does not watch.
 	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion, netv1.GroupVersion})
+	var resources []schema.GroupVersionResource
 	for _, w := range watched {
 		kinds, _, err := scheme.ObjectKinds(w.object)
 		if err != nil {
@@ -57,6 +60,9 @@ func newObjects(config *rest.Config, node string, onChange func()) (*objects, er
 			scope = meta.RESTScopeNamespace
 		}
 		mapper.Add(kinds[0], scope)
+		if plural, _ := meta.UnsafeGuessKindToResource(kinds[0]); !w.namespaced {
+			resources = append(resources, plural)
+		}
 		// A cache of single namespaces asks for the scope of the list's kind.
 		mapper.Add(kinds[0].GroupVersion().WithKind(kinds[0].Kind+"List"), scope)
 	}
@@ -75,7 +81,7 @@ func newObjects(config *rest.Config, node string, onChange func()) (*objects, er
 	if err != nil {
 		return nil, fmt.Errorf("client of the API server: %w", err)
 	}
-	return &objects{cache: all, client: c, node: node, onChange: onChange}, nil
+	return &objects{cache: all, client: c, resources: resources, node: node, onChange: onChange}, nil
 }
 
 // stripNode keeps a node's labels and addresses: what its kubelet reports all the time is nobody's business here.

@@ -93,7 +93,7 @@ func Run(ctx context.Context, options Options, log *slog.Logger) error {
 // serve keeps BIRD as it should be and tells how it is.
 func (s *speaker) serve(ctx context.Context) error {
 	s.setNotReady("the API server does not serve the network's objects yet")
-	if err := agent.Await(ctx, s.rest, netv1.GroupVersion); err != nil {
+	if err := agent.Await(ctx, s.rest, s.objects.resources...); err != nil {
 		return err
 	}
 	s.setNotReady("the API server has not told everything yet")

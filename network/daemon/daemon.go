@@ -148,7 +148,7 @@ func (d *daemon) openAttachments(ctx context.Context) (*net.UnixListener, error)
 // watchAPI waits for the API server to have told everything; then the maps may be brought to the desired state.
 func (d *daemon) watchAPI(ctx context.Context) error {
 	d.setNotReady("the API server does not serve the network's objects yet")
-	if err := agent.Await(ctx, d.rest, netv1.GroupVersion); err != nil {
+	if err := agent.Await(ctx, d.rest, d.objects.watched...); err != nil {
 		return err
 	}
 	d.setNotReady("the API server has not told everything yet")

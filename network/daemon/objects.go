@@ -31,6 +31,8 @@ type objects struct {
 	cache  cache.Cache
 	scheme *runtime.Scheme
 	mapper *meta.DefaultRESTMapper
+	// watched are the resources of the kinds.
+	watched []schema.GroupVersionResource
 	// onChange is called after any of them has changed.
 	onChange func()
 
@@ -72,6 +74,7 @@ func newObjects(config *rest.Config, onChange func(), watchError toolscache.Watc
 	utilruntime.Must(netv1.AddToScheme(scheme))
 	// A fixed mapping of kinds: the daemon asks the API server for nothing it does not watch.
 	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion, networkingv1.SchemeGroupVersion, netv1.GroupVersion})
+	var watched []schema.GroupVersionResource
 	options := cache.Options{Scheme: scheme, Mapper: mapper, ByObject: map[client.Object]cache.ByObject{}, DefaultWatchErrorHandler: watchError}
 	for _, k := range kinds {
 		gvks, _, err := scheme.ObjectKinds(k.object)
@@ -87,6 +90,7 @@ func newObjects(config *rest.Config, onChange func(), watchError toolscache.Watc
 			plural.Resource = k.plural
 		}
 		mapper.AddSpecific(gvks[0], plural, singular, scope)
+		watched = append(watched, plural)
 		options.ByObject[k.object] = cache.ByObject{Transform: func(o any) (any, error) {
 			if object, ok := o.(client.Object); ok {
 				object.SetManagedFields(nil)
@@ -103,7 +107,7 @@ func newObjects(config *rest.Config, onChange func(), watchError toolscache.Watc
 	if err != nil {
 		return nil, fmt.Errorf("cache of API objects: %w", err)
 	}
-	return &objects{cache: c, scheme: scheme, mapper: mapper, onChange: onChange, changed: make(chan struct{})}, nil
+	return &objects{cache: c, scheme: scheme, mapper: mapper, watched: watched, onChange: onChange, changed: make(chan struct{})}, nil
 }
 
 // direct is a client without a cache, for what is read to be written.
