@@ -54,11 +54,21 @@ func TestANodeThatComesBackCannotSendAsWhatRunsElsewhere(t *testing.T) {
 	require.Equal(t, "next to 10.1.0.6: hello", c.ask(same.inside, "10.1.0.5"))
 }
 
+// drops are the node's counters of dropped packets.
+func (n *node) drops() (lines []string) {
+	for line := range strings.Lines(n.get("/metrics")) {
+		if strings.HasPrefix(line, "mni_drop_packets_total{") {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
 // dropped is how many packets the node's programs dropped for the reason.
 func (n *node) dropped(reason string) int {
 	total := 0
-	for line := range strings.Lines(n.get("/metrics")) {
-		if strings.HasPrefix(line, "mni_drop_packets_total{") && strings.Contains(line, fmt.Sprintf("reason=%q", reason)) {
+	for _, line := range n.drops() {
+		if strings.Contains(line, fmt.Sprintf("reason=%q", reason)) {
 			fields := strings.Fields(line)
 			count, err := strconv.ParseFloat(fields[len(fields)-1], 64)
 			require.NoError(n.cloud.t, err)
@@ -66,6 +76,20 @@ func (n *node) dropped(reason string) int {
 		}
 	}
 	return total
+}
+
+// eventuallyDrops asks until there is no answer because the node's programs drop the question for the reason. That an answer does not
+// come says nothing by itself: it may be late, and while a change is on its way to the tables something else may drop it.
+func (c *cloud) eventuallyDrops(by *node, reason string, where place, address string) {
+	c.t.Helper()
+	answer := ""
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		before := by.dropped(reason)
+		if answer = c.ask(where, address); answer == "" && by.dropped(reason) > before {
+			return
+		}
+	}
+	require.Fail(c.t, "not dropped", "%s does not drop what asks %s for %s, the last answer is %q; %v", by.name, address, reason, answer, by.drops())
 }
 
 // listen counts datagrams that arrive.

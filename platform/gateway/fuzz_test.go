@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -119,6 +120,23 @@ func (f *fuzzer) state() map[string]string {
 	return state
 }
 
+// changes says what of a state is another than before.
+func changes(before, now map[string]string) []string {
+	var out []string
+	for key, version := range before {
+		if now[key] != version {
+			out = append(out, fmt.Sprintf("%s was %s and is %q", key, version, now[key]))
+		}
+	}
+	for key := range now {
+		if before[key] == "" {
+			out = append(out, key+" is new")
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
 // run makes that many requests and returns the first thing that is wrong.
 func (f *fuzzer) run(seed uint64, requests int) error {
 	rng := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // to be repeated
@@ -128,7 +146,7 @@ func (f *fuzzer) run(seed uint64, requests int) error {
 		}
 		if i%f.every == f.every-1 || i == requests-1 {
 			if now := f.state(); !maps.Equal(now, f.before) {
-				return fmt.Errorf("the state changed by one of the last %d requests: from %v to %v", f.every, f.before, now)
+				return fmt.Errorf("the state changed by one of the last %d requests: %s", f.every, strings.Join(changes(f.before, now), ", "))
 			}
 		}
 	}
@@ -138,14 +156,14 @@ func (f *fuzzer) run(seed uint64, requests int) error {
 // attempt sends one request and judges the answer.
 func (f *fuzzer) attempt(a *attack) error {
 	f.sent++
-	recorder := httptest.NewRecorder()
 	ctx, cancel := context.WithTimeout(f.ctx, patience)
-	if a.verb == "watch" {
-		ctx, cancel = context.WithTimeout(f.ctx, 100*time.Millisecond)
-	}
 	defer cancel()
-	request := a.request(ctx)
-	f.handler.ServeHTTP(recorder, request)
+	request, recorder := a.request(ctx), httptest.NewRecorder()
+	if a.verb == "watch" {
+		f.handler.ServeHTTP(&glance{ResponseRecorder: recorder, end: cancel}, request)
+	} else {
+		f.handler.ServeHTTP(recorder, request)
+	}
 	body := recorder.Body.String()
 	told := func(format string, args ...any) error {
 		return fmt.Errorf("%s\n%s %s\n%s\n%d %s", fmt.Sprintf(format, args...), request.Method, request.URL, a.body, recorder.Code, body)
@@ -166,6 +184,25 @@ func (f *fuzzer) attempt(a *attack) error {
 		f.controls[a.what()] = true
 	}
 	return nil
+}
+
+// glance records a watch, which has no end of its own: it ends it a moment after the answer has begun.
+type glance struct {
+	*httptest.ResponseRecorder
+	end  func()
+	once sync.Once
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (g *glance) WriteHeader(code int) {
+	g.ResponseRecorder.WriteHeader(code)
+	g.once.Do(func() { time.AfterFunc(100*time.Millisecond, g.end) })
+}
+
+// Write implements http.ResponseWriter.
+func (g *glance) Write(b []byte) (int, error) {
+	g.WriteHeader(http.StatusOK) // unless there is one
+	return g.ResponseRecorder.Write(b)
 }
 
 // shows says what an answer shows that this user must not see.

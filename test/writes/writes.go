@@ -86,7 +86,11 @@ func (c *logged) Patch(ctx context.Context, obj client.Object, patch client.Patc
 
 // Apply counts and applies.
 func (c *logged) Apply(ctx context.Context, obj runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
-	return c.log.write("apply", func() error { return c.Client.Apply(ctx, obj, opts...) })
+	what := "apply"
+	if o, ok := obj.(client.Object); ok {
+		what = fmt.Sprintf("apply %s %s", o.GetObjectKind().GroupVersionKind().Kind, client.ObjectKeyFromObject(o))
+	}
+	return c.log.write(what, func() error { return c.Client.Apply(ctx, obj, opts...) })
 }
 
 // Delete counts and deletes.

@@ -12,8 +12,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/mnicloud/mnicloud/kit/apply"
@@ -39,7 +42,7 @@ func (r *tenantReconciler) setup(mgr ctrl.Manager, workers int) error {
 	})
 	b := ctrl.NewControllerManagedBy(mgr).Named("tenant").
 		For(&authv1.Tenant{}).
-		Watches(&authv1.User{}, handler.EnqueueRequestsFromMapFunc(r.requestTenantsOf)).
+		Watches(&authv1.User{}, handler.EnqueueRequestsFromMapFunc(r.requestTenantsOf), builder.WithPredicates(otherPerson)).
 		WithOptions(options(workers))
 	for _, made := range []client.Object{
 		&corev1.Namespace{}, &corev1.ResourceQuota{}, &corev1.LimitRange{}, &rbacv1.RoleBinding{}, &rbacv1.ClusterRole{}, &rbacv1.ClusterRoleBinding{},
@@ -48,6 +51,12 @@ func (r *tenantReconciler) setup(mgr ctrl.Manager, workers int) error {
 	}
 	return b.Complete(r)
 }
+
+// otherPerson tells whether there is another User of a name than before, or none any more: nothing else of a User matters to its Tenants.
+var otherPerson = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	before, after := e.ObjectOld, e.ObjectNew
+	return before.GetUID() != after.GetUID() || before.GetDeletionTimestamp().IsZero() != after.GetDeletionTimestamp().IsZero()
+}}
 
 func (r *tenantReconciler) requestTenantsOf(ctx context.Context, user client.Object) []reconcile.Request {
 	var list authv1.TenantList

@@ -9,9 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/mnicloud/mnicloud/kit/apply"
@@ -29,10 +31,17 @@ type userReconciler struct {
 func (r *userReconciler) setup(mgr ctrl.Manager, workers int) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("user").
 		For(&authv1.User{}).
-		Watches(&authv1.Tenant{}, membersOf()).
+		Watches(&authv1.Tenant{}, membersOf(), builder.WithPredicates(otherMembers)).
 		WithOptions(options(workers)).
 		Complete(r)
 }
+
+// otherMembers tells whether a Tenant's members are others than before, or in other roles: nothing else of a Tenant matters to its Users.
+var otherMembers = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	before, was := e.ObjectOld.(*authv1.Tenant)
+	after, is := e.ObjectNew.(*authv1.Tenant)
+	return was && is && !(slices.Equal(before.Spec.Members, after.Spec.Members) && slices.Equal(before.Status.Members, after.Status.Members))
+}}
 
 // membersOf asks for the Users that a Tenant names, and for those that it named.
 func membersOf() handler.EventHandler {
