@@ -35,6 +35,8 @@ SYSTEM_TESTS = -tags e2e -count=1
 
 # The race detector. Of passwords' hashes the cipher's inner loop, which shares nothing, does without: it would take ten times as long.
 RACE = -race -gcflags=golang.org/x/crypto/blowfish=-race=false
+# A process with it waits a second when it ends, for late reports; tests start hundreds of processes, plugins and daemons.
+export GORACE := atexit_sleep_ms=50
 
 # Runs a command and notes in build/durations how long it took (docs/budget.md).
 STEP = hack/step
