@@ -98,7 +98,7 @@ func (s Server) controllers(kubectl string, names []string) (stop func() error, 
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, kube, "kube-controller-manager", "--kubeconfig="+s.Kubeconfig, "--leader-elect=false", "--secure-port=0",
-		"--controllers="+strings.Join(names, ","), "--concurrent-namespace-syncs=2", "--resource-quota-sync-period=5s")
+		"--controllers="+strings.Join(names, ","), "--concurrent-namespace-syncs=10", "--resource-quota-sync-period=5s")
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }

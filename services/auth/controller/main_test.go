@@ -10,8 +10,10 @@ import (
 	"encoding/base64"
 	"encoding/pem"
 	"errors"
+	"flag"
 	"fmt"
 	"math/big"
+	mathrand "math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -27,6 +29,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -55,6 +58,9 @@ func TestMain(m *testing.M) { os.Exit(testMain(m)) }
 
 func testMain(m *testing.M) int {
 	ctrl.SetLogger(logr.Discard())
+	if err := flag.Set("test.parallel", "8"); err != nil { // what runs in parallel here waits
+		panic(err)
+	}
 	return apiserver.MainWhole(m, apiserver.Options{
 		AuditPolicy: parts.AuditPolicy,
 		Controllers: []string{"namespace-controller", "resourcequota-controller", "clusterrole-aggregation-controller"},
@@ -81,6 +87,8 @@ type world struct {
 	ctx context.Context
 	// stop stops the controllers and the webhook; nil when they do not run.
 	stop func()
+	// only is the one Tenant that the controllers know of; all when it is empty.
+	only string
 }
 
 var install sync.Once
@@ -96,12 +104,18 @@ func newWorld(t *testing.T) *world {
 // idleWorld is a world in which nothing runs yet, with the policies, roles and the webhook's registration installed.
 func idleWorld(t *testing.T) *world {
 	t.Helper()
-	c, err := client.New(server.Config, client.Options{Scheme: testScheme()})
-	require.NoError(t, err)
-	w := &world{t: t, Client: c, ctx: context.Background()}
+	w := connect(t)
 	install.Do(func() { w.install() })
 	t.Cleanup(w.clear)
 	return w
+}
+
+// connect is a world without a cleanup.
+func connect(t *testing.T) *world {
+	t.Helper()
+	c, err := client.New(restConfig(), client.Options{Scheme: testScheme()})
+	require.NoError(t, err)
+	return &world{t: t, Client: c, ctx: context.Background()}
 }
 
 // restConfig of the server, without a limit of requests.
@@ -157,10 +171,12 @@ func (w *world) install() {
 }
 
 func (w *world) makeCertificate() {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(w.t, err)
-	serving.port = listener.Addr().(*net.TCPAddr).Port
-	require.NoError(w.t, listener.Close())
+	// The webhook is served at this port again and again, so it is none that the kernel gives to others meanwhile (32768 to 60999).
+	w.eventually("there is a free port", func() bool {
+		serving.port = 20000 + mathrand.IntN(10000)
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", serving.port))
+		return err == nil && listener.Close() == nil
+	})
 	serving.dir = filepath.Dir(server.AuditLog)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(w.t, err)
@@ -181,10 +197,14 @@ func (w *world) makeCertificate() {
 // start runs the controllers, whose writes go through the log when there is one, and the webhook if it is wanted.
 func (w *world) start(log *writes.Log, hook bool) {
 	w.t.Helper()
+	objects := CacheByObject()
+	if w.only != "" {
+		objects[&authv1.Tenant{}] = cache.ByObject{Field: fields.OneTermEqualSelector("metadata.name", w.only)}
+	}
 	mgr, err := ctrl.NewManager(restConfig(), ctrl.Options{
 		Scheme:  testScheme(),
 		Metrics: metricsserver.Options{BindAddress: "0"},
-		Cache:   cache.Options{ByObject: CacheByObject()},
+		Cache:   cache.Options{ByObject: objects},
 		// controller-runtime 0.24's priority queue can hang when it is shut down, as cmd/mni-cloud says.
 		Controller: config.Controller{SkipNameValidation: ptr.To(true), UsePriorityQueue: ptr.To(false)},
 	})

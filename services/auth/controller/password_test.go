@@ -25,7 +25,7 @@ import (
 // kubectl runs kubectl with the input and returns all it says.
 func (w *world) kubectl(input string, args ...string) (string, error) {
 	w.t.Helper()
-	cmd := exec.CommandContext(w.t.Context(), server.Kubectl, append([]string{"--kubeconfig=" + server.Kubeconfig, "--cache-dir=" + w.t.TempDir()}, args...)...)
+	cmd := exec.CommandContext(w.t.Context(), server.Kubectl, append([]string{"--kubeconfig=" + server.Kubeconfig, "--cache-dir=" + filepath.Join(serving.dir, "kubectl-cache")}, args...)...)
 	cmd.Stdin = strings.NewReader(input)
 	output, err := cmd.CombinedOutput()
 	return string(output), err

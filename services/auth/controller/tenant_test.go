@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -109,33 +110,51 @@ func TestATenantWhoseQuotaIsUsedUpCanBeDeleted(t *testing.T) {
 // https://github.com/kubernetes-sigs/kro/issues/1171
 // https://github.com/kubernetes/kubernetes/issues/65200
 func TestAControllerThatDiesAtAnyWriteLeavesNothingBehind(t *testing.T) {
-	w := idleWorld(t)
-	for die := 1; ; die++ {
-		log := writes.New(die)
-		w.start(log, false)
-		tenant := &authv1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "red"}}
-		w.create(tenant)
-		w.eventually("it is ready, or the controller died", func() bool {
-			return log.Dead() || w.read(tenant) && tenant.Status.Phase == status.Ready
+	idleWorld(t)
+	const atOnce = 8 // most of the time a namespace's end is waited for
+	for first, lived := 1, false; !lived; first += atOnce {
+		logs := make([]*writes.Log, atOnce)
+		ok := t.Run(fmt.Sprintf("write %d to %d", first, first+atOnce-1), func(t *testing.T) {
+			for i := range logs {
+				logs[i] = writes.New(first + i)
+				t.Run(fmt.Sprint("write ", first+i), func(t *testing.T) {
+					t.Parallel()
+					diesAt(t, fmt.Sprint("red-", first+i), logs[i])
+				})
+			}
 		})
-		if !log.Dead() {
-			require.NoError(t, w.Delete(w.ctx, tenant))
-			w.eventually("it is gone, or the controller died", func() bool { return log.Dead() || !w.read(tenant) })
-		}
-		w.stop()
-		died := log.Dead()
-		if w.read(tenant) {
-			require.NoError(t, client.IgnoreNotFound(w.Delete(w.ctx, tenant)))
-			w.start(nil, false)
-			w.eventually("it is gone", func() bool { return !w.read(tenant) })
-			w.stop()
-		}
-		require.Empty(t, w.madeFor(tenant.UID), "died at write %d: %v", die, log.Lines())
-		if !died {
-			require.Greater(t, die, 10, "there are as many writes: %v", log.Lines())
-			return
+		require.True(t, ok)
+		for i, log := range logs {
+			if !log.Dead() {
+				require.Greater(t, first+i, 10, "there are as many writes: %v", log.Lines())
+				lived = true
+			}
 		}
 	}
+}
+
+// diesAt makes and deletes a Tenant with a controller that dies at a write, and another after it.
+func diesAt(t *testing.T, name string, log *writes.Log) {
+	w := connect(t)
+	w.only = name
+	w.start(log, false)
+	tenant := &authv1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	w.create(tenant)
+	w.eventually("it is ready, or the controller died", func() bool {
+		return log.Dead() || w.read(tenant) && tenant.Status.Phase == status.Ready
+	})
+	if !log.Dead() {
+		require.NoError(t, w.Delete(w.ctx, tenant))
+		w.eventually("it is gone, or the controller died", func() bool { return log.Dead() || !w.read(tenant) })
+	}
+	w.stop()
+	if w.read(tenant) {
+		require.NoError(t, client.IgnoreNotFound(w.Delete(w.ctx, tenant)))
+		w.start(nil, false)
+		w.eventually("it is gone", func() bool { return !w.read(tenant) })
+		w.stop()
+	}
+	require.Empty(t, w.madeFor(tenant.UID), log.Lines())
 }
 
 // madeFor is what is there of a Tenant.

@@ -40,7 +40,7 @@ func (r *userReconciler) setup(mgr ctrl.Manager, workers int) error {
 var otherMembers = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	before, was := e.ObjectOld.(*authv1.Tenant)
 	after, is := e.ObjectNew.(*authv1.Tenant)
-	return was && is && !(slices.Equal(before.Spec.Members, after.Spec.Members) && slices.Equal(before.Status.Members, after.Status.Members))
+	return was && is && (!slices.Equal(before.Spec.Members, after.Spec.Members) || !slices.Equal(before.Status.Members, after.Status.Members))
 }}
 
 // membersOf asks for the Users that a Tenant names, and for those that it named.
