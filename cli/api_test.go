@@ -25,6 +25,21 @@ import (
 	"github.com/mnicloud/mnicloud/test/apiserver"
 )
 
+func TestMain(m *testing.M) { os.Exit(awayFromLogins(m)) }
+
+// awayFromLogins runs the tests where there are no logins of who runs them.
+func awayFromLogins(m *testing.M) int {
+	settings, err := os.MkdirTemp("", "mni")
+	if err != nil {
+		panic(err)
+	}
+	if err := os.Setenv("XDG_CONFIG_HOME", settings); err != nil {
+		panic(err)
+	}
+	defer func() { _ = os.RemoveAll(settings) }()
+	return m.Run()
+}
+
 // TestCommandsAgainstAPIServer runs the commands in this process against one real API server. No controller runs: tests
 // play their part.
 func TestCommandsAgainstAPIServer(t *testing.T) {

@@ -141,7 +141,7 @@ func (c *cloud) testApplyBadInput(t *testing.T) {
 		"no name":                            {strings.Replace(webYAML, "name: web", "labels: {}", 1), []string{"standard input:3: Container: metadata.name is missing"}},
 		"a kind of wrong case":               {strings.Replace(networkYAML, "kind: Vpc", "kind: VPC", 1), []string{`this cloud has no kind "VPC"`, "did you mean apiVersion: vpc.mnicloud.jp/v1alpha1, kind: Vpc?"}},
 		"a wrong version":                    {strings.Replace(webYAML, "v1alpha1", "v1", 1), []string{`this cloud has no kind "Container"`, "did you mean apiVersion: ctr.mnicloud.jp/v1alpha1, kind: Container?"}},
-		"another namespace":                  {strings.Replace(webYAML, "name: web", "name: web\n  namespace: other", 1), []string{"standard input:5: container/web is declared in namespace \"other\", but -n says \"" + ns + "\""}},
+		"another namespace":                  {strings.Replace(webYAML, "name: web", "name: web\n  namespace: other", 1), []string{"standard input:5: container/web is declared in namespace \"other\", but the command line says \"" + ns + "\""}},
 		"nothing":                            {"# only a comment\n---\n", []string{"no documents in standard input"}},
 	}
 	for name, test := range tests {

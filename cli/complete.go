@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/kubectl/pkg/util/completion"
+
+	"github.com/mnicloud/mnicloud/cli/account"
 )
 
 // completeKindsAndNames completes KIND NAME... and KIND/NAME....
@@ -62,7 +64,13 @@ func (c *connection) completeFlags(root *cobra.Command) {
 			panic(err)
 		}
 	}
-	complete("namespace", func(prefix string) []string { return c.names("namespaces", prefix) })
+	complete("namespace", func(prefix string) []string {
+		if way, err := c.choose(); err == nil && way.profile != "" {
+			return c.tenantNames(prefix)
+		}
+		return c.names("namespaces", prefix)
+	})
+	complete("profile", profiles)
 	complete("instance", c.instances)
 	complete("context", func(prefix string) []string {
 		config, err := c.ToRawKubeConfigLoader().RawConfig()
@@ -89,6 +97,15 @@ func (c *connection) instances(prefix string) []string {
 		}
 	}
 	return names
+}
+
+// profiles are the names of the logins.
+func profiles(prefix string) []string {
+	store, err := account.UserStore()
+	if err != nil {
+		return nil
+	}
+	return slices.DeleteFunc(store.Profiles(), func(name string) bool { return !strings.HasPrefix(name, prefix) })
 }
 
 func without(words, used []string) []string {

@@ -1,11 +1,6 @@
 package cli
 
 import (
-	"errors"
-	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"sync"
 
 	"github.com/go-logr/logr"
@@ -22,20 +17,9 @@ import (
 	"k8s.io/klog/v2"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 	"k8s.io/kubectl/pkg/util/term"
-)
 
-const (
-	// stateDir holds a folder for each instance of the cloud that this machine runs.
-	stateDir = "/var/lib/mni"
-	// ownerKubeconfig is the file in an instance's folder with which the machine's owner uses the cloud.
-	ownerKubeconfig = "admin.kubeconfig"
-	// defaultInstance is the instance meant when none is named.
-	defaultInstance = "default"
-	// instanceVariable is the environment variable that names the instance when the flag does not.
-	instanceVariable = "MNI_INSTANCE"
+	"github.com/mnicloud/mnicloud/cli/account"
 )
-
-var errNoCloud = errors.New("no cloud found: run `mni up`, or give a kubeconfig with --kubeconfig")
 
 // connection is how the commands reach the cloud: it chooses the kubeconfig and makes the clients, at most one of each,
 // when a command first needs them. It is what kubectl's libraries take for their client configuration.
@@ -52,7 +36,13 @@ type connection struct {
 	kubeconfig string
 	context    string
 	namespace  string
+	tenant     string
 	instance   string
+	profile    string
+	// session is how the user is logged in, where that is how the cloud is reached; nil otherwise. The loader sets it.
+	session *session
+	// entering says that a gateway is spoken to without a session.
+	entering bool
 
 	loader    func() (clientcmd.ClientConfig, error)
 	discovery func() (discovery.CachedDiscoveryInterface, error)
@@ -62,7 +52,7 @@ type connection struct {
 var _ genericclioptions.RESTClientGetter = &connection{}
 
 // tenantsFlags are the root's flags that only tenants' commands heed.
-var tenantsFlags = []string{"kubeconfig", "context", "namespace"}
+var tenantsFlags = []string{"kubeconfig", "context", "namespace", "profile"}
 
 // newConnection adds the flags that choose a cloud and a namespace to the root command.
 func newConnection(root *cobra.Command, version, stateDir string, streams genericiooptions.IOStreams) *connection {
@@ -71,7 +61,8 @@ func newConnection(root *cobra.Command, version, stateDir string, streams generi
 	flags.StringVar(&c.instance, "instance", defaultInstance, "the cloud on this machine to use (environment: MNI_INSTANCE)")
 	flags.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file of the cloud to use (environment: KUBECONFIG)")
 	flags.StringVar(&c.context, "context", "", "context of the kubeconfig to use")
-	flags.StringVarP(&c.namespace, "namespace", "n", "", "namespace to work in")
+	flags.StringVarP(&c.namespace, "namespace", "n", "", "namespace to work in; who is logged in has a tenant's name for one")
+	flags.StringVar(&c.profile, "profile", account.DefaultProfile, "name of the login to use (environment: MNI_PROFILE)")
 	c.loader = sync.OnceValues(c.newLoader)
 	c.discovery = sync.OnceValues(c.newDiscovery)
 	c.mapper = sync.OnceValues(c.newMapper)
@@ -80,76 +71,6 @@ func newConnection(root *cobra.Command, version, stateDir string, streams generi
 
 // factory gives kubectl's libraries what they need.
 func (c *connection) factory() cmdutil.Factory { return cmdutil.NewFactory(c) }
-
-// instanceName is the instance that the flag or the environment names, and whether either does.
-func (c *connection) instanceName() (name string, named bool) {
-	if c.flags.PersistentFlags().Changed("instance") {
-		return c.instance, true
-	}
-	if name := os.Getenv(instanceVariable); name != "" {
-		return name, true
-	}
-	return defaultInstance, false
-}
-
-// kubeconfigFile chooses the kubeconfig: the flag, the instance named by flag, KUBECONFIG (then file is empty: it may list
-// several), the instance of the environment or the default one, the user's own.
-func (c *connection) kubeconfigFile() (file string, err error) {
-	if c.kubeconfig != "" {
-		if c.flags.PersistentFlags().Changed("instance") {
-			return "", &usageError{errors.New("--kubeconfig and --instance both choose a cloud: give one of them")}
-		}
-		return c.kubeconfig, readable(c.kubeconfig)
-	}
-	instance, named := c.instanceName()
-	if !filepath.IsLocal(instance) || filepath.Base(instance) != instance {
-		return "", &usageError{fmt.Errorf("--instance %q is not the name of an instance", instance)}
-	}
-	owners := filepath.Join(c.stateDir, instance, ownerKubeconfig)
-	if os.Getenv(clientcmd.RecommendedConfigPathEnvVar) != "" && !c.flags.PersistentFlags().Changed("instance") {
-		return "", nil
-	}
-	ownersErr := readable(owners)
-	switch {
-	case ownersErr == nil:
-		return owners, nil
-	case named && errors.Is(ownersErr, fs.ErrNotExist):
-		return "", fmt.Errorf("no cloud named %q on this machine (%s is missing): run `mni up --instance %s`, or give a kubeconfig with --kubeconfig", instance, owners, instance)
-	case named:
-		return "", ownersErr
-	}
-	if users := clientcmd.RecommendedHomeFile; readable(users) == nil {
-		return users, nil
-	}
-	if errors.Is(ownersErr, fs.ErrNotExist) {
-		return "", errNoCloud
-	}
-	return "", ownersErr
-}
-
-// readable says why a kubeconfig cannot be read.
-func readable(file string) error {
-	f, err := os.Open(file)
-	if err == nil {
-		return f.Close()
-	}
-	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("you may not read %s: run as the machine's owner (root), or give a kubeconfig with --kubeconfig: %w", file, fs.ErrPermission)
-	}
-	return fmt.Errorf("kubeconfig: %w", err)
-}
-
-func (c *connection) newLoader() (clientcmd.ClientConfig, error) {
-	file, err := c.kubeconfigFile()
-	if err != nil {
-		return nil, err
-	}
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = file
-	overrides := &clientcmd.ConfigOverrides{CurrentContext: c.context}
-	overrides.Context.Namespace = c.namespace
-	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides), nil
-}
 
 // ToRawKubeConfigLoader implements genericclioptions.RESTClientGetter.
 func (c *connection) ToRawKubeConfigLoader() clientcmd.ClientConfig {
@@ -173,6 +94,9 @@ func (c *connection) ToRESTConfig() (*rest.Config, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if c.session != nil {
+		config.Wrap(c.session.source.Wrap)
 	}
 	config.UserAgent = c.userAgent
 	config.QPS, config.Burst = 50, 300

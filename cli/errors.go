@@ -50,6 +50,13 @@ func (c *connection) explain(err error) error {
 	if clientcmd.IsEmptyConfig(err) {
 		return errNoCloud
 	}
+	var reworded rewordedError
+	if errors.As(err, &reworded) {
+		return err
+	}
+	if message, ok := c.sessionEnded(err); ok {
+		return rewordedError{message, err}
+	}
 	if message, ok := c.unreachable(err); ok {
 		return rewordedError{message, err}
 	}
@@ -85,6 +92,9 @@ func (c *connection) unreachable(err error) (string, bool) {
 		server = u.Scheme + "://" + u.Host
 	}
 	var operation *net.OpError
+	if c.session != nil || c.entering {
+		return unreachableGateway(server, request, err)
+	}
 	switch {
 	case request.Timeout():
 		return fmt.Sprintf("the cloud at %s did not answer in time: `mni status` tells how it is", server), true
@@ -120,6 +130,9 @@ func unknownKind(err error) (string, bool) {
 // refused explains why the API server refused.
 func (c *connection) refused(status metav1.Status) (string, bool) {
 	details := status.Details
+	if message, ok := c.refusedTenant(status, ""); ok {
+		return message, true
+	}
 	const unaccepted = "the cloud does not accept the kubeconfig's credentials: they may have expired or belong to another cloud"
 	switch status.Reason {
 	case metav1.StatusReasonUnauthorized:
@@ -136,6 +149,9 @@ func (c *connection) refused(status metav1.Status) (string, bool) {
 		}
 		what := display(c.kindOf(details), details.Name)
 		if namespace, _, err := c.ToRawKubeConfigLoader().Namespace(); err == nil && ofTenants(details.Group) {
+			if c.session != nil {
+				return fmt.Sprintf("%s not found in tenant %q: `mni get` lists what there is, -t chooses another tenant", what, namespace), true
+			}
 			return fmt.Sprintf("%s not found in namespace %q: `mni get` lists what there is, -n chooses another namespace", what, namespace), true
 		}
 		return what + " not found", true

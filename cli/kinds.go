@@ -28,6 +28,9 @@ func groupRank(group string) int {
 	if rank, ok := groupOrder[group]; ok {
 		return rank
 	}
+	if rank, ok := groupOrder[group+groupSuffix]; ok {
+		return rank // the gateway's short form: vpc/v1alpha1
+	}
 	if strings.HasSuffix(group, groupSuffix) {
 		return 50
 	}

@@ -19,6 +19,9 @@ func (a *applying) refusal(d *document, err error) error {
 	if !errors.As(err, &status) {
 		return err
 	}
+	if refused := a.refusedDocument(d, err); refused != err { //nolint:errorlint // it is the same one or another
+		return refused
+	}
 	s := status.Status()
 	name := display(d.object.GroupVersionKind().GroupKind(), d.object.GetName())
 	wrong := func(field, format string, args ...any) error {

@@ -29,6 +29,7 @@ const (
 const (
 	groupOwner  = "owner"
 	groupTenant = "tenant"
+	groupLogin  = "login"
 	groupOther  = "other"
 )
 
@@ -58,6 +59,7 @@ Exit codes: 0 done, 1 something failed, 2 the command line was not understood.`,
 	root.AddGroup(
 		&cobra.Group{ID: groupOwner, Title: "Cloud owner's commands:"},
 		&cobra.Group{ID: groupTenant, Title: "Tenants' commands:"},
+		&cobra.Group{ID: groupLogin, Title: "Who you are:"},
 		&cobra.Group{ID: groupOther, Title: "Other commands:"},
 	)
 	help := root.HelpFunc()
@@ -80,6 +82,15 @@ Exit codes: 0 done, 1 something failed, 2 the command line was not understood.`,
 		newExplainCommand(c),
 		newAPIResourcesCommand(c),
 	)
+	for _, cmd := range root.Commands() {
+		shorthand := "t"
+		if cmd.Flags().ShorthandLookup(shorthand) != nil {
+			shorthand = ""
+		}
+		c.addTenantFlag(cmd, shorthand)
+	}
+	add(root, groupLogin, newLoginCommand(c), newLogoutCommand(c), newWhoAmICommand(c), newPasswordCommand(c), newKubeconfigCommand(c))
+	root.AddCommand(newCredentialCommand(c))
 	add(root, groupOwner, newNetworkCommand(c, members))
 	add(root, groupOther, newVersionCommand(version), newReferenceCommand())
 	return root

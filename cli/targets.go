@@ -107,7 +107,7 @@ func (c *connection) targetsOfFiles(ctx context.Context, s *selection) ([]*targe
 			t.uid = o.GetUID()
 			targets = append(targets, t)
 		case !apierrors.IsNotFound(err):
-			return nil, err
+			return nil, c.refusedDocument(d, err)
 		case !s.absentIsFine:
 			errs = append(errs, d.errorf("", "%s not found%s", t, c.elsewhere(t.namespace)))
 		}
@@ -141,7 +141,7 @@ func (c *connection) place(d *document) (*meta.RESTMapping, error) {
 	case own == "":
 		d.object.SetNamespace(namespace)
 	case given && own != namespace:
-		return nil, d.errorf("metadata.namespace", "%s is declared in namespace %q, but -n says %q: leave one of them out",
+		return nil, d.errorf("metadata.namespace", "%s is declared in namespace %q, but the command line says %q: leave one of them out",
 			display(gvk.GroupKind(), d.object.GetName()), own, namespace)
 	}
 	return mapping, nil

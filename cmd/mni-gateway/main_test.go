@@ -29,6 +29,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -43,10 +44,18 @@ import (
 	"github.com/mnicloud/mnicloud/test/apiserver"
 )
 
-func TestMain(m *testing.M) {
+func TestMain(m *testing.M) { os.Exit(testsOrCredential(m)) }
+
+// testsOrCredential runs the tests, or is the program that a kubeconfig names which they wrote, for kubectl.
+func testsOrCredential(m *testing.M) int {
+	if len(os.Args) > 1 && os.Args[1] == "credential" {
+		return commandLine(context.Background(), genericiooptions.IOStreams{Out: os.Stdout, ErrOut: os.Stderr}, os.Args[1:]...)
+	}
 	klog.SetLogger(logr.Discard())
 	ctrl.SetLogger(logr.Discard())
-	os.Exit(apiserver.Main(m))
+	// The command line silences Kubernetes' libraries when it first looks for a cloud: before any of them runs here.
+	commandLine(context.Background(), genericiooptions.IOStreams{Out: io.Discard, ErrOut: io.Discard}, "get", "--kubeconfig", os.DevNull)
+	return apiserver.Main(m)
 }
 
 // patience bounds each wait for a condition.
@@ -62,7 +71,9 @@ type world struct {
 	url string
 	// web speaks to the command.
 	web *http.Client
-	red *authv1.Tenant
+	// authority is the certificate of who signed the command's, PEM.
+	authority []byte
+	red       *authv1.Tenant
 }
 
 func newWorld(t *testing.T) *world {
@@ -85,26 +96,32 @@ func newWorld(t *testing.T) *world {
 // furnish makes the Users and the Tenant as the Auth Controller and its webhook leave them.
 func (w *world) furnish() {
 	w.t.Helper()
-	ctx := w.t.Context()
 	for _, name := range []string{"ada", "eve"} {
 		user := &authv1.User{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: authv1.UserSpec{Password: hashOf(w.t, right)}}
 		w.make(user)
 	}
-	ada := &authv1.User{}
-	require.NoError(w.t, w.Get(ctx, client.ObjectKey{Name: "ada"}, ada))
-	w.red = &authv1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "red"}, Spec: authv1.TenantSpec{Members: []authv1.Member{{User: "ada", Role: authv1.RoleViewer}}}}
-	w.make(w.red)
-	namespace := string(w.red.UID)
-	w.red.Status = authv1.TenantStatus{Namespace: namespace, Members: []authv1.MemberStatus{{User: "ada", UID: ada.UID, State: authv1.MemberActive}}}
-	require.NoError(w.t, w.Status().Update(ctx, w.red))
+	w.red = w.tenant("red", "ada", authv1.RoleViewer, "get", "list", "watch")
+}
+
+// tenant is a Tenant with one member, who may do so much with what is of the VPC service.
+func (w *world) tenant(name, member string, role authv1.Role, verbs ...string) *authv1.Tenant {
+	w.t.Helper()
+	user := &authv1.User{}
+	require.NoError(w.t, w.Get(w.t.Context(), client.ObjectKey{Name: member}, user))
+	tenant := &authv1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: authv1.TenantSpec{Members: []authv1.Member{{User: member, Role: role}}}}
+	w.make(tenant)
+	namespace := string(tenant.UID)
+	tenant.Status = authv1.TenantStatus{Namespace: namespace, Members: []authv1.MemberStatus{{User: member, UID: user.UID, State: authv1.MemberActive}}}
+	require.NoError(w.t, w.Status().Update(w.t.Context(), tenant))
 	w.make(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
-	w.make(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "viewer"}, Rules: []rbacv1.PolicyRule{
-		{APIGroups: []string{"vpc.mnicloud.jp"}, Resources: []string{"*"}, Verbs: []string{"get", "list", "watch"}},
-	}})
+	rights := metav1.ObjectMeta{Name: name + "-" + string(role)}
+	w.make(&rbacv1.ClusterRole{ObjectMeta: rights, Rules: []rbacv1.PolicyRule{{APIGroups: []string{"vpc.mnicloud.jp"}, Resources: []string{"*"}, Verbs: verbs}}})
 	w.make(&rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "viewer", Namespace: namespace}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "viewer"},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: authv1.GroupOf(w.red.UID, authv1.RoleViewer)}},
+		ObjectMeta: metav1.ObjectMeta{Name: rights.Name, Namespace: namespace},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: rights.Name},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: authv1.GroupOf(tenant.UID, role)}},
 	})
+	return tenant
 }
 
 // make makes an object that goes with the test.
@@ -161,6 +178,7 @@ func (w *world) rights(direct *rest.Config) *rest.Config {
 func (w *world) serve(api *rest.Config) {
 	w.t.Helper()
 	cert, key, pool := certificate(w.t)
+	w.authority = readFile(w.t, cert)
 	watcher, err := certwatcher.New(cert, key)
 	require.NoError(w.t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -176,6 +194,13 @@ func (w *world) serve(api *rest.Config) {
 	w.url = "https://" + listener.Addr().String()
 	w.web = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}}
 	w.t.Cleanup(w.web.CloseIdleConnections)
+}
+
+func readFile(t *testing.T, path string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return content
 }
 
 func certificate(t *testing.T) (cert, key string, pool *x509.CertPool) {

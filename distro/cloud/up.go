@@ -33,6 +33,8 @@ type Summary struct {
 	Nodes      int
 	Kubeconfig string
 	APIServer  string
+	// Gateway is where users find the cloud's API, Authority the file with the certificate of who signed the gateway's.
+	Gateway, Authority string
 	// Administrator is the first administrator's login, once: when it has just been made.
 	Administrator *Login
 	// AdministratorFile keeps it, for the owner only.
@@ -89,7 +91,7 @@ func (c Cloud) Up(ctx context.Context, wanted Wanted, progress Progress) (Summar
 	if err != nil {
 		return Summary{}, err
 	}
-	summary := Summary{Nodes: nodes, Kubeconfig: c.Instance.AdminKubeconfig(), APIServer: options.APIServerURL(), AdministratorFile: c.administratorFile()}
+	summary := Summary{Nodes: nodes, Kubeconfig: c.Instance.AdminKubeconfig(), APIServer: options.APIServerURL(), Gateway: options.GatewayURL(), Authority: options.AuthorityFile(), AdministratorFile: c.administratorFile()}
 	if running {
 		summary.Already, err = c.hand(ctx, plan)
 	} else {

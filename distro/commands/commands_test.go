@@ -96,11 +96,12 @@ func TestAFollowedLogGoesOnAfterItWasRotated(t *testing.T) {
 
 func TestTheSummarySaysWhereTheCloudIs(t *testing.T) {
 	var out bytes.Buffer
-	printSummary(&out, "other", cloud.Summary{Nodes: 2, Kubeconfig: "/k", APIServer: "https://a", Warnings: []string{"watch out"}}, 12*time.Second)
+	printSummary(&out, "other", cloud.Summary{Nodes: 2, Kubeconfig: "/k", APIServer: "https://a", Gateway: "https://g", Authority: "/ca", Warnings: []string{"watch out"}}, 12*time.Second)
 	require.Equal(t, `Cloud "other" is ready: 2 nodes, in 12.0 s.
 
 Warning: watch out.
 
+  API          https://g   (for users; its authority is in /ca)
   API server   https://a
   kubeconfig   /k
 `, out.String())

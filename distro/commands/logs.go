@@ -83,7 +83,7 @@ func orPart(dir, name string, err error) error {
 
 // partLogs is the folder of logs, if the command line may speak of the part (of any part when it is empty).
 func partLogs(cmd *cobra.Command, part string) (dir string, ok bool) {
-	for _, elsewhere := range []string{"namespace", "kubeconfig", "context"} {
+	for _, elsewhere := range []string{"namespace", "tenant", "kubeconfig", "context", "profile"} {
 		if f := cmd.Flag(elsewhere); f != nil && f.Changed {
 			return "", false
 		}

@@ -68,7 +68,7 @@ func printSummary(out io.Writer, name string, s cloud.Summary, took time.Duratio
 	if cloud.Flag(name) == "" {
 		found = "   (mni uses it by default)"
 	}
-	fmt.Fprintf(out, "\n  API server   %s\n  kubeconfig   %s%s\n", s.APIServer, s.Kubeconfig, found)
+	fmt.Fprintf(out, "\n  API          %s   (for users; its authority is in %s)\n  API server   %s\n  kubeconfig   %s%s\n", s.Gateway, s.Authority, s.APIServer, s.Kubeconfig, found)
 	if s.Administrator != nil {
 		fmt.Fprintf(out, "  first login  %s, password %s   (shown once; also in %s)\n", s.Administrator.User, s.Administrator.Password, s.AdministratorFile)
 	}

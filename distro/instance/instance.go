@@ -73,6 +73,11 @@ func AdminKubeconfig(name string) string {
 	return filepath.Join(StateRoot, name, "admin.kubeconfig")
 }
 
+// GatewayKubeconfig says where users find the cloud and whose certificate it has; it logs nobody in.
+func (i Instance) GatewayKubeconfig() string {
+	return filepath.Join(i.StateDir(), "gateway.kubeconfig")
+}
+
 // SupervisorSocket is where the instance's supervisor listens.
 func (i Instance) SupervisorSocket() string { return filepath.Join(i.RunDir(), "supervisor.sock") }
 

@@ -25,6 +25,7 @@ import (
 
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 	network "github.com/mnicloud/mnicloud/network/config"
+	gateway "github.com/mnicloud/mnicloud/platform/gateway/config"
 	auth "github.com/mnicloud/mnicloud/services/auth/config"
 	ctr "github.com/mnicloud/mnicloud/services/ctr/config"
 	vpc "github.com/mnicloud/mnicloud/services/vpc/config"
@@ -37,7 +38,7 @@ const FieldOwner = "mnicloud.jp/installer"
 var files embed.FS
 
 // generated are the rooms' CustomResourceDefinitions, admission policies, and the roles of their programs.
-var generated = []fs.FS{network.CRDs, network.Policies, network.Roles, auth.CRDs, auth.Policies, auth.Roles, vpc.CRDs, vpc.Roles, ctr.CRDs, ctr.Roles}
+var generated = []fs.FS{network.CRDs, network.Policies, network.Roles, gateway.Roles, auth.CRDs, auth.Policies, auth.Roles, vpc.CRDs, vpc.Roles, ctr.CRDs, ctr.Roles}
 
 // Values are what differs between instances.
 type Values struct {

@@ -82,7 +82,8 @@ func TestEachDaemonHasTheGeneratedRolesAndNoOthers(t *testing.T) {
 	require.ElementsMatch(t, []string{"mni-network-controller", "mni-auth-controller", "mni-vpc-controller", "mni-ctr-controller"}, bound["system:mni:cloud"])
 	require.Equal(t, []string{"mni-netd"}, bound["system:mni:netd"])
 	require.Equal(t, []string{"mni-bgpd"}, bound["system:mni:bgpd"])
-	for _, role := range slices.Concat(bound["system:mni:cloud"], bound["system:mni:netd"], bound["system:mni:bgpd"]) {
+	require.ElementsMatch(t, []string{"mni-gateway", "mni-gateway-sessions"}, bound["system:mni:gateway"])
+	for _, role := range slices.Concat(bound["system:mni:cloud"], bound["system:mni:gateway"], bound["system:mni:netd"], bound["system:mni:bgpd"]) {
 		require.True(t, roles[role], "%s is not installed", role)
 	}
 }

@@ -13,6 +13,8 @@ import (
 const (
 	// UserCloud is mni-cloud's.
 	UserCloud = "system:mni:cloud"
+	// UserGateway is mni-gateway's.
+	UserGateway = "system:mni:gateway"
 	// UserNetdPrefix and a member's name make the user of an mni-netd; all are in GroupNetd.
 	UserNetdPrefix = "system:mni:netd:"
 	GroupNetd      = "system:mni:netd"
@@ -51,6 +53,8 @@ func certificates(o Options) []pki.Request {
 		{Name: "registry", Authority: pki.Cluster, User: registry.Name, Server: true, Names: []string{registry.Name}, Addresses: machine},
 		{Name: "mni-cloud", Authority: pki.Cluster, User: UserCloud, Client: true},
 		{Name: "mni-cloud-serving", Authority: pki.Cluster, User: "mni-cloud", Server: true, Addresses: machine},
+		{Name: "mni-gateway", Authority: pki.Cluster, User: UserGateway, Client: true},
+		{Name: "mni-gateway-serving", Authority: pki.Cluster, User: "mni-gateway", Server: true, Addresses: machine},
 		{Name: "mni-netd", Authority: pki.Cluster, User: UserNetdPrefix + MachineMember, Groups: []string{GroupNetd}, Client: true},
 		{Name: "supervisor", Authority: pki.Cluster, User: UserSupervisor, Client: true},
 		{Name: "installer", Authority: pki.Cluster, User: "mni-installer", Groups: []string{"system:masters"}, Client: true},

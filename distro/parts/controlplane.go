@@ -23,21 +23,28 @@ const (
 	NodeImages        = "node-images"
 	Manifests         = "manifests"
 	Cloud             = "mni-cloud"
+	Gateway           = "mni-gateway"
 	MachineNetd       = "machine/mni-netd"
 )
 
 // MachinePorts are the TCP ports that parts listen on at the machine's underlay address.
-var MachinePorts = []uint16{2379, 2380, 6443, 10257, 10259, registry.Port, 9440, 9441, 9442, webhookPort}
+var MachinePorts = []uint16{2379, 2380, 6443, 10257, 10259, registry.Port, 9440, 9441, 9442, webhookPort, gatewayPort, gatewayHealthPort}
 
 // webhookPort is where mni-cloud serves the API server's webhooks.
 const webhookPort = 9443
+
+// Where mni-gateway serves the cloud's API, and tells how it is.
+const (
+	gatewayPort       = 7443
+	gatewayHealthPort = 9444
+)
 
 const kube = "mni-kube"
 
 func (o Options) controlPlane() []spec {
 	return []spec{
 		o.etcd(), o.apiServer(), o.controllerManager(), o.scheduler(), o.registry(), o.images(), o.nodeImages(), o.manifests(), o.cloud(),
-		o.machineNetd(),
+		o.gateway(), o.machineNetd(),
 	}
 }
 
@@ -48,6 +55,9 @@ func (o Options) on(port int) string {
 
 // APIServerURL is where the API server listens.
 func (o Options) APIServerURL() string { return "https://" + o.on(6443) }
+
+// GatewayURL is where users find the cloud's API.
+func (o Options) GatewayURL() string { return "https://" + o.on(gatewayPort) }
 
 func (o Options) etcd() spec {
 	cert := o.cert(o.Instance.PKIDir(), "etcd")
@@ -207,5 +217,18 @@ func (o Options) cloud() spec {
 	s.Ready = &supervisor.Probe{URL: "http://" + o.on(9441) + "/readyz"}
 	s.Env = []string{"GOMEMLIMIT=256MiB"}
 	s.After = []string{Manifests}
+	return o.kubeClient(s, config, cert)
+}
+
+// gateway is what users speak to. Nothing of the cloud waits for it, so it starts after what the first Pods need.
+func (o Options) gateway() spec {
+	cert, serving := o.cert(o.Instance.PKIDir(), "mni-gateway"), o.cert(o.Instance.PKIDir(), "mni-gateway-serving")
+	config := o.kubeconfig("mni-gateway", cert)
+	s := o.machinePart(Gateway, "mni-gateway", "--kubeconfig="+config.Path, "--address="+o.on(gatewayPort),
+		"--cert="+serving.CertFile(), "--key="+serving.KeyFile(), "--health-address="+o.on(gatewayHealthPort))
+	s.certs = []pki.Request{serving}
+	s.Ready = &supervisor.Probe{URL: "http://" + o.on(gatewayHealthPort) + "/readyz"}
+	s.Env = []string{"GOMEMLIMIT=256MiB"}
+	s.After = []string{Cloud}
 	return o.kubeClient(s, config, cert)
 }

@@ -13,6 +13,9 @@ import (
 // Kubeconfig is the path of a kubeconfig on the machine by its name: installer or a component's.
 func (o Options) Kubeconfig(name string) string { return o.config(name + ".kubeconfig") }
 
+// AuthorityFile is the certificate of the authority that signed the cloud's servers'.
+func (o Options) AuthorityFile() string { return o.store().CertFile(pki.Cluster) }
+
 // kubeconfig refers to the certificate's files, so that a renewed one is picked up.
 func (o Options) kubeconfig(name string, cert pki.Request) File {
 	return File{
@@ -46,7 +49,7 @@ users:
 }
 
 // FilesFromCertificates are the files that hold certificates themselves, which must exist: the nodes' copies of the
-// authority and the owner's kubeconfig, which can be copied elsewhere.
+// authority, the owner's kubeconfig, which can be copied elsewhere, and where users find the cloud, which is no secret.
 func (o Options) FilesFromCertificates() ([]File, error) {
 	cert := o.cert(o.Instance.PKIDir(), "admin")
 	var pem []string
@@ -63,6 +66,18 @@ func (o Options) FilesFromCertificates() ([]File, error) {
 	}
 	name := "mni-" + o.Instance.Name
 	encode := func(i int) string { return base64.StdEncoding.EncodeToString([]byte(pem[i])) }
+	files = append(files, File{Path: o.Instance.GatewayKubeconfig(), Content: fmt.Sprintf(`apiVersion: v1
+kind: Config
+current-context: %[1]s
+contexts:
+- name: %[1]s
+  context: {cluster: %[1]s, user: ""}
+clusters:
+- name: %[1]s
+  cluster:
+    server: %[2]s
+    certificate-authority-data: %[3]s
+`, name, o.GatewayURL(), encode(0))})
 	return append(files, File{Path: o.Instance.AdminKubeconfig(), Secret: true, Content: fmt.Sprintf(`apiVersion: v1
 kind: Config
 current-context: %[1]s
