@@ -111,6 +111,29 @@ func (n *NAT) Sync(s NATState) (int, error) {
 	return total, nil
 }
 
+// State is what the tables are.
+func (n *NAT) State() (NATState, error) {
+	s := NATState{Subnets: map[uint32][]PortBlock{}}
+	subnets, err := n.subnets.List()
+	if err != nil {
+		return s, err
+	}
+	slots, err := n.slots.List()
+	if err != nil {
+		return s, err
+	}
+	for vni, subnet := range subnets {
+		for i := range subnet.blocks {
+			s.Subnets[vni] = append(s.Subnets[vni], slots[natSlot{vni, i}])
+		}
+		if subnet.blocks == 0 {
+			s.Subnets[vni] = nil
+		}
+	}
+	s.Members, err = n.owners.List()
+	return s, err
+}
+
 // add sets what is new or different.
 func (t *Table[K, V, WK, WV]) add(desired map[K]V) (int, error) {
 	have, err := t.List()
