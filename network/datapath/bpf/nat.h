@@ -209,7 +209,7 @@ static __noinline struct port_block *port_block_of(__be32 address, __be16 port)
 	return bpf_map_lookup_elem(&port_blocks, &key);
 }
 
-/* Keeps the mapping of a flow alive, and makes its halves anew. A flow that shares its port has none. */
+/* Keeps the mapping of a flow alive, and makes its halves anew. A flow that shares its port with another's mapping has none. */
 static __noinline void nat_renew(struct nat_scratch *s)
 {
 	if (!s)
@@ -219,14 +219,14 @@ static __noinline void nat_renew(struct nat_scratch *s)
 
 	if ((mapping && !same_external(mapping, &s->flow)) || (mapped && !same_inner(mapped, &s->flow)))
 		return;
-	if (mapping)
-		mapping->last_seen = s->flow.last_seen;
-	else if (mapped)
-		nat_enter_mapping(s, &s->mapping, BPF_NOEXIST);
 	if (mapped)
 		mapped->last_seen = s->flow.last_seen;
-	else if (mapping)
-		nat_enter_mapping(s, &s->mapped, BPF_NOEXIST);
+	else if (!nat_enter_mapping(s, &s->mapped, BPF_NOEXIST))
+		return;
+	if (mapping)
+		mapping->last_seen = s->flow.last_seen;
+	else
+		nat_enter_mapping(s, &s->mapping, BPF_NOEXIST);
 }
 
 /* Who has the port that the packet in the scratch is for. */
