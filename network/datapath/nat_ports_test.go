@@ -192,9 +192,9 @@ func TestFlowsEndWithTime(t *testing.T) {
 		packets func(c *tenants, in func(segment) outcome)
 		seconds uint32 // after which it is no more
 	}{
-		"UDP unanswered": {func(c *tenants, _ func(segment) outcome) {}, 60},
+		"UDP unanswered": {func(_ *tenants, _ func(segment) outcome) {}, 60},
 		"UDP":            {func(_ *tenants, in func(segment) outcome) { in(segment{}) }, 180},
-		"TCP unanswered": {func(c *tenants, _ func(segment) outcome) {}, 60},
+		"TCP unanswered": {func(_ *tenants, _ func(segment) outcome) {}, 60},
 		"TCP":            {func(_ *tenants, in func(segment) outcome) { in(segment{tcp: &layers.TCP{SYN: true, ACK: true}}) }, 8000},
 		"TCP reset": {func(_ *tenants, in func(segment) outcome) {
 			in(segment{tcp: &layers.TCP{SYN: true, ACK: true}})
