@@ -21,9 +21,10 @@ func (n *netCommands) conntrackCommand() *cobra.Command {
 		Aliases: []string{"connections"},
 		Short:   "List the connections that nodes know",
 		Long: `List the connections that nodes know, those used last first. A node knows those that go through a
-Service (kind service), those that a policy let through (policy) and those that a host or the platform
-opened to an infrastructure address (infrastructure). Between two interfaces without policies nothing
-has to be known, so nothing is listed.
+Service (kind service), those that a policy let through (policy), those that a host or the platform
+opened to an infrastructure address (infrastructure) and those that leave by a NATGateway (nat; TRANSLATED
+is what the outside sees as the source). Between two interfaces without policies nothing has to be
+known, so nothing is listed.
 
 AGE is the time since the last packet. A connection that has ended stays until its place is needed.`,
 		Example: `  mni net conntrack --namespace red
@@ -65,7 +66,7 @@ AGE is the time since the last packet. A connection that has ended stays until i
 	outputFlag(cmd, &output)
 	cmd.Flags().StringVar(&address, "address", "", "only with this address at one end")
 	oneOf(cmd, &protocol, "protocol", "only of this protocol", "tcp", "udp", "icmp")
-	oneOf(cmd, &kind, "kind", "only of this kind", inspect.KindService, inspect.KindPolicy, inspect.KindInfrastructure)
+	oneOf(cmd, &kind, "kind", "only of this kind", inspect.KindService, inspect.KindPolicy, inspect.KindInfrastructure, inspect.KindNAT)
 	oneOf(cmd, &state, "state", "only in this state", inspect.States...)
 	return cmd
 }

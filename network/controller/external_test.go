@@ -87,7 +87,7 @@ func (w *world) absent(o client.Object) {
 const (
 	eipReady = "the ExternalIP has its address"
 	fipReady = "the external address leads to the interface"
-	natReady = notTranslated
+	natReady = "every node with workloads of them translates"
 )
 
 func TestAnExternalIPHasAnAddressOfItsPoolThatNobodyElseHas(t *testing.T) {

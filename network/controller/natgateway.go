@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -37,7 +38,9 @@ func (r *natGatewayReconciler) setup(mgr ctrl.Manager) error {
 		})).
 		Watches(&netv1.PortBlock{}, mapped(func(_ context.Context, block *netv1.PortBlock) []reconcile.Request {
 			return requests(block.Spec.NATGateway)
-		}), onDelete).
+		})).
+		Watches(&netv1.NetworkInterface{}, mapped(r.ofInterface), onCreateOrUpdate(placeChanged)).
+		Watches(&corev1.Node{}, mapped(func(ctx context.Context, _ *corev1.Node) []reconcile.Request { return r.all(ctx) }), onUpdate(readinessChanged)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1}). // two that ask for one Subnet are decided one after the other
 		Complete(r)
 }
@@ -90,7 +93,15 @@ func (r *natGatewayReconciler) provision(ctx context.Context, gateway *netv1.NAT
 		return err
 	}
 	status.Subnets = shared.serves
-	return r.write(ctx, gateway, status, resultOfGateway(gateway, shared, waits, progresses))
+	result := resultOfGateway(gateway, shared, waits, progresses)
+	if result.IsReady() {
+		lacking, err := r.lacking(ctx, gateway.Name, shared.serves)
+		if err != nil {
+			return err
+		}
+		result = resultOfNodes(lacking)
+	}
+	return r.write(ctx, gateway, status, result)
 }
 
 // addresses fills in the addresses of the ExternalIPs that are the gateway's, in the spec's order, and says what the others wait for.
@@ -143,11 +154,7 @@ func (r *natGatewayReconciler) share(ctx context.Context, gateway *netv1.NATGate
 	return decide(r.live)
 }
 
-// notTranslated is the most that a gateway comes to while nodes claim no PortBlocks: it is not Ready, as nothing goes out by it.
-const notTranslated = "the gateway has its addresses and Subnets, but nodes do not translate for NATGateways yet, and what the Subnets " +
-	"send out of the cloud drops; what must go out needs a FloatingIP"
-
-// resultOfGateway sums up what a gateway lacks: first what only a change of it helps.
+// resultOfGateway sums up what a gateway lacks: first what only a change of it helps, then what others have, and nodes last.
 func resultOfGateway(gateway *netv1.NATGateway, s share, waits []conditions.Result, progresses bool) conditions.Result {
 	if len(s.foreign) > 0 {
 		return conditions.Failed(reasonSubnetForeign, "spec.subnets: not Subnets of VPC "+gateway.Spec.VPC+": "+nameSome(s.foreign)+"; name Subnets of that VPC")
@@ -174,7 +181,7 @@ func resultOfGateway(gateway *netv1.NATGateway, s share, waits []conditions.Resu
 		return conditions.Waiting(reasonSubnetServed, "spec.subnets: a Subnet is served by one NATGateway, and served are "+nameSome(taken)+
 			"; this one waits for them: delete the other, or take the Subnet out of one of the two")
 	}
-	return conditions.Waiting(reasonNotTranslated, notTranslated)
+	return resultOfNodes(nil)
 }
 
 // finalize takes everything back, and lets the gateway go once no node has ports of it: then its addresses are nobody's on any node.

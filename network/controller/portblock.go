@@ -3,6 +3,8 @@ package controller
 import (
 	"context"
 	"fmt"
+	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -12,44 +14,88 @@ import (
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 )
 
-// portBlockReconciler deletes the PortBlocks of nodes that are gone. A node that is there gives its own back by itself.
+// portBlockReconciler deletes the PortBlocks of nodes that are gone, and those that a lost node does not give back. A node that is there
+// gives its own back by itself.
 type portBlockReconciler struct {
 	client client.Client
 	live   client.Reader
 }
 
+// lostNodePatience is how long a node that is not Ready has to give a block back: longer than a node's restart, and no longer than who deletes a NATGateway would like to wait.
+const lostNodePatience = time.Minute
+
 func (r *portBlockReconciler) setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("net-port-block").
 		For(&netv1.PortBlock{}).
 		Watches(&corev1.Node{}, mapped(func(ctx context.Context, node *corev1.Node) []reconcile.Request {
-			var list netv1.PortBlockList
-			if err := r.client.List(ctx, &list, client.MatchingFields{blockByNode: node.Name}); err != nil {
-				ctrl.LoggerFrom(ctx).Error(err, "list the PortBlocks of a node", "node", node.Name)
-			}
-			out := make([]reconcile.Request, 0, len(list.Items))
-			for i := range list.Items {
-				out = append(out, requests(list.Items[i].Name)...)
-			}
-			return out
-		}), onDelete).
+			return r.by(ctx, blockByNode, node.Name)
+		}), onUpdate(readinessChanged)).
+		Watches(&netv1.NATGateway{}, mapped(func(ctx context.Context, gateway *netv1.NATGateway) []reconcile.Request {
+			return r.by(ctx, blockByGateway, gateway.Name)
+		}), onUpdate(func(before, after *netv1.NATGateway) bool {
+			return !slices.Equal(before.Status.Addresses, after.Status.Addresses)
+		})).
 		Complete(r)
 }
 
-// Reconcile deletes one PortBlock if its node does not exist, by what the API server says.
+func (r *portBlockReconciler) by(ctx context.Context, index, value string) []reconcile.Request {
+	var list netv1.PortBlockList
+	if err := r.client.List(ctx, &list, client.MatchingFields{index: value}); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "list PortBlocks", index, value)
+	}
+	out := make([]reconcile.Request, 0, len(list.Items))
+	for i := range list.Items {
+		out = append(out, requests(list.Items[i].Name)...)
+	}
+	return out
+}
+
+// Reconcile deletes one PortBlock if its node does not exist, or has been lost while it should have given the block back, by what the API
+// server says.
 func (r *portBlockReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	var block netv1.PortBlock
 	if err := r.client.Get(ctx, req.NamespacedName, &block); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	for _, from := range []client.Reader{r.client, r.live} {
-		var node corev1.Node
-		err := from.Get(ctx, client.ObjectKey{Name: block.Spec.Node}, &node)
-		if client.IgnoreNotFound(err) != nil {
-			return reconcile.Result{}, fmt.Errorf("read Node %s: %w", block.Spec.Node, err)
-		}
-		if err == nil {
-			return reconcile.Result{}, nil
+		wait, holds, err := r.holds(ctx, from, &block)
+		if err != nil || holds {
+			return reconcile.Result{RequeueAfter: wait}, err
 		}
 	}
 	return settle(reconcile.Result{}, client.IgnoreNotFound(r.client.Delete(ctx, &block, exactly(&block))))
+}
+
+// holds tells whether a block stays its node's, and after what time that should be asked again; 0: only after a change.
+func (r *portBlockReconciler) holds(ctx context.Context, from client.Reader, block *netv1.PortBlock) (wait time.Duration, holds bool, err error) {
+	var node corev1.Node
+	if err := from.Get(ctx, client.ObjectKey{Name: block.Spec.Node}, &node); err != nil {
+		if err = client.IgnoreNotFound(err); err != nil {
+			err = fmt.Errorf("read Node %s: %w", block.Spec.Node, err)
+		}
+		return 0, false, err
+	}
+	if nodeReady(&node) {
+		return 0, true, nil
+	}
+	var gateway netv1.NATGateway
+	err = from.Get(ctx, client.ObjectKey{Name: block.Spec.NATGateway}, &gateway)
+	if client.IgnoreNotFound(err) != nil {
+		return 0, false, fmt.Errorf("read NATGateway %s: %w", block.Spec.NATGateway, err)
+	}
+	if err == nil && slices.Contains(gateway.Status.Addresses, block.Spec.Address) {
+		return 0, true, nil
+	}
+	left := lostNodePatience - time.Since(notReadySince(&node))
+	return max(left, 0), left > 0, nil
+}
+
+// notReadySince is when a node was last seen to change its readiness. One that has never told is as old as its object.
+func notReadySince(node *corev1.Node) time.Time {
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return node.CreationTimestamp.Time
 }

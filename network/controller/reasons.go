@@ -57,7 +57,8 @@ const (
 	reasonTargetInvalid      = "TargetInvalid"
 	reasonSubnetForeign      = "SubnetOfOtherVPC"
 	reasonSubnetServed       = "SubnetServed"
-	reasonNotTranslated      = "NotTranslated"
+	reasonClaimingPorts      = "ClaimingPorts"
+	reasonTranslating        = "Translating"
 )
 
 // nameSome joins at most five names, and says how many more there are.

@@ -40,6 +40,7 @@ type daemon struct {
 	objects     *objects
 	programmer  *programmer
 	attachments *attachment.Manager // nil on a member without Pods
+	portBlocks  *portBlocks         // as well
 	metrics     *metrics
 
 	// kicked has a token when a sync is due.
@@ -98,6 +99,7 @@ func run(ctx context.Context, options Options, log *slog.Logger, load func(datap
 		s := &server{attachments: d.attachments, ready: d.ready, mtu: d.innerMTU, observe: d.metrics.command, log: log}
 		group.Go(func() error { return s.serve(ctx, socket) })
 		group.Go(func() error { return d.watchQueue(ctx) })
+		group.Go(func() error { return d.portBlocks.run(ctx) })
 	}
 	if options.MetricsAddress != "" {
 		group.Go(func() error {
@@ -128,6 +130,7 @@ func (d *daemon) openAttachments(ctx context.Context) (*net.UnixListener, error)
 	if err != nil {
 		return nil, err
 	}
+	d.portBlocks = newPortBlocks(direct, d.objects, d.input, d.programmer, d.metrics.claim, d.log)
 	d.attachments = &attachment.Manager{
 		Store: store, Datapath: d.programmer,
 		Source: source{
@@ -191,7 +194,7 @@ func (d *daemon) converge(ctx context.Context) error {
 func (d *daemon) input(ctx context.Context) (desired.Input, error) {
 	in, err := d.objects.input(ctx)
 	in.Node, in.ExtraHosts, in.Address = d.options.NodeName, d.options.ExtraHosts, d.address(in)
-	in.Reserved = d.options.reserved()
+	in.Reserved, in.GivenBack = d.options.reserved(), d.portBlocks.givenBack()
 	return in, err
 }
 

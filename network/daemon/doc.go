@@ -5,10 +5,12 @@
 //
 // Rooms: attachment serves the CNI's commands, host sets up the namespace, desired computes what the maps should hold.
 //
-// It writes nothing to the API server while there is a network controller. Without one it claims interfaces for new Pods of its
-// own node (network/claim); that a node that was broken into can do no more sees a policy (network/config/policy/interfaces.yaml).
+// To the API server it writes its PortBlocks alone, the ports by which interfaces leave by NATGateways, while there is a network controller.
+// Without one it claims interfaces for new Pods of its own node (network/claim), too. That a node that was broken into can do no more see policies
+// (network/config/policy).
 //
-// +kubebuilder:rbac:groups=net.mnicloud.jp,resources=subnets;routetables;networkinterfaces;securitygroups;addresspools;floatingips;natgateways,verbs=list;watch
+// +kubebuilder:rbac:groups=net.mnicloud.jp,resources=subnets;routetables;networkinterfaces;securitygroups;addresspools;floatingips;natgateways;portblocks,verbs=list;watch
+// +kubebuilder:rbac:groups=net.mnicloud.jp,resources=portblocks,verbs=create;delete
 // +kubebuilder:rbac:groups=net.mnicloud.jp,resources=vpcs;subnets,verbs=get
 // +kubebuilder:rbac:groups=net.mnicloud.jp,resources=networkinterfaces,verbs=get;create;patch
 // +kubebuilder:rbac:groups=net.mnicloud.jp,resources=networkinterfaces/status,verbs=patch

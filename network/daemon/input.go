@@ -23,13 +23,14 @@ func ReadInput(ctx context.Context, from client.Reader, options ...client.ListOp
 	var pools netv1.AddressPoolList
 	var floating netv1.FloatingIPList
 	var gateways netv1.NATGatewayList
+	var blocks netv1.PortBlockList
 	var services corev1.ServiceList
 	var slices discoveryv1.EndpointSliceList
 	var groups netv1.SecurityGroupList
 	var policies networkingv1.NetworkPolicyList
 	var pods corev1.PodList
 	var namespaces corev1.NamespaceList
-	for _, list := range []client.ObjectList{&nodes, &subnets, &tables, &interfaces, &services, &slices, &groups, &policies, &pods, &namespaces, &pools, &floating, &gateways} {
+	for _, list := range []client.ObjectList{&nodes, &subnets, &tables, &interfaces, &services, &slices, &groups, &policies, &pods, &namespaces, &pools, &floating, &gateways, &blocks} {
 		if err := from.List(ctx, list, options...); err != nil {
 			return desired.Input{}, fmt.Errorf("list %T: %w", list, err)
 		}
@@ -37,6 +38,6 @@ func ReadInput(ctx context.Context, from client.Reader, options ...client.ListOp
 	return desired.Input{
 		Nodes: nodes.Items, Subnets: subnets.Items, RouteTables: tables.Items, Interfaces: interfaces.Items, Services: services.Items, Slices: slices.Items,
 		SecurityGroups: groups.Items, NetworkPolicies: policies.Items, Pods: pods.Items, Namespaces: namespaces.Items,
-		AddressPools: pools.Items, FloatingIPs: floating.Items, NATGateways: gateways.Items,
+		AddressPools: pools.Items, FloatingIPs: floating.Items, NATGateways: gateways.Items, PortBlocks: blocks.Items,
 	}, nil
 }

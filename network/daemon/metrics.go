@@ -19,6 +19,7 @@ type metrics struct {
 	syncs       *prometheus.CounterVec
 	lastSync    prometheus.Gauge
 	watchErrors prometheus.Counter
+	claims      *prometheus.CounterVec
 }
 
 // health is what the daemon knows of itself.
@@ -45,13 +46,17 @@ func newMetrics(node string) *metrics {
 		watchErrors: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "mni_netd_watch_errors_total", Help: "How often a watch of the API server broke off or could not begin.",
 		}),
+		claims: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "mni_netd_port_block_claims_total",
+			Help: "Claims of PortBlocks of NATGateways, by result: claimed, taken (another node was first), none (all ports are taken) or error.",
+		}, []string{"result"}),
 	}
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "mni_netd_info", Help: "1, with the version of mni-netd and the node it is on.",
 		ConstLabels: prometheus.Labels{"version": version.String(), "node": node},
 	})
 	info.Set(1)
-	m.registry.MustRegister(m.commands, m.syncs, m.lastSync, m.watchErrors, info,
+	m.registry.MustRegister(m.commands, m.syncs, m.lastSync, m.watchErrors, m.claims, info,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -86,6 +91,9 @@ func (m *metrics) sync(err error) {
 		m.lastSync.SetToCurrentTime()
 	}
 }
+
+// claim counts a claim of a PortBlock.
+func (m *metrics) claim(result string) { m.claims.WithLabelValues(result).Inc() }
 
 // watchError counts a watch that broke off and does what the library does about it.
 func (m *metrics) watchError(ctx context.Context, r *toolscache.Reflector, err error) {

@@ -57,6 +57,7 @@ var kinds = []struct {
 	{&netv1.AddressPool{}, "AddressPool", false, func(any) {}, ""},
 	{&netv1.FloatingIP{}, "FloatingIP", false, func(any) {}, ""},
 	{&netv1.NATGateway{}, "NATGateway", false, func(any) {}, "natgateways"},
+	{&netv1.PortBlock{}, "PortBlock", false, func(any) {}, ""},
 	{&netv1.SecurityGroup{}, "SecurityGroup", false, func(any) {}, ""},
 	{&networkingv1.NetworkPolicy{}, "NetworkPolicy", true, func(any) {}, ""},
 	{&corev1.Pod{}, "Pod", true, stripPod, ""},

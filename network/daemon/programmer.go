@@ -62,6 +62,11 @@ func (p *programmer) Attach(ctx context.Context, record attachment.Record, link 
 		return err
 	}
 	p.vpcs[a.Interface.VPCID] = true
+	if _, served := state.NAT.Subnets[a.Interface.VNI]; served {
+		if _, err := p.datapath.NAT.Sync(state.NAT); err != nil {
+			return err
+		}
+	}
 	return p.datapath.AttachPod(a.Ifindex)
 }
 
@@ -180,6 +185,8 @@ func (p *programmer) syncLocked(ctx context.Context) error {
 	note("external addresses", changes, err)
 	changes, err = d.Floatings.Sync(state.Floatings)
 	note("FloatingIPs", changes, err)
+	changes, err = d.NAT.Sync(state.NAT)
+	note("NATGateways", changes, err)
 	changes, err = d.Services.Sync(state.Services)
 	note("Services", changes, err)
 	p.number(state)

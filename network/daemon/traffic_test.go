@@ -226,7 +226,7 @@ func TestOrdinaryPodsReachEachOtherHostsServicesAndTheOutside(t *testing.T) {
 	c.eventually(a.inside, "203.0.113.9", "outside to 192.0.2.2: hello")   // masqueraded
 }
 
-func loopback(t *testing.T) netlink.Link {
+func loopback(t testing.TB) netlink.Link {
 	lo, err := netlink.LinkByName("lo")
 	require.NoError(t, err)
 	return lo

@@ -60,6 +60,9 @@ type Config struct {
 	ConntrackEntries uint32
 	// FlowEntries is the size of the table of flows that policies let through, as each interface sees them; default 131072.
 	FlowEntries uint32
+	// NATEntries is the size of the table of flows through NATGateways (two entries a flow, and two for each port that interfaces
+	// send from); default 262144.
+	NATEntries uint32
 }
 
 func (c *Config) setDefaults() {
@@ -141,6 +144,9 @@ func (c *Config) apply(spec *ebpf.CollectionSpec) error {
 	}
 	if c.FlowEntries != 0 {
 		spec.Maps[bpfMapFlows].MaxEntries = c.FlowEntries
+	}
+	if c.NATEntries != 0 {
+		spec.Maps[bpfMapNatFlows].MaxEntries = c.NATEntries
 	}
 	return nil
 }

@@ -65,6 +65,8 @@ type Datapath struct {
 	Externals *ExternalTable
 	// Floatings are the external addresses of interfaces, of VPCs that have one here.
 	Floatings *FloatingTable
+	// NAT is how interfaces leave by NATGateways.
+	NAT *NAT
 	// Services and their backends.
 	Services *Services
 	// Conntrack is the flows through Services.
@@ -151,6 +153,7 @@ func (d *Datapath) openTables() {
 	d.Forwarders = newTable(m[bpfMapForwarders], bpfMapForwarders, forwarderKeyCodec(), forwarderCodec())
 	d.Externals = newTable(m[bpfMapExternals], bpfMapExternals, prefixCodec(), externalCodec())
 	d.Floatings = newTable(m[bpfMapFloatings], bpfMapFloatings, floatingKeyCodec(), floatingCodec())
+	d.NAT = newNAT(m)
 	d.Conntrack = &Conntrack{m: m[bpfMapConntracks]}
 	d.Flows = &Flows{m: m[bpfMapFlows]}
 	d.Openings = &Openings{m: m[bpfMapAliasFlows]}

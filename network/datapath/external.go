@@ -14,10 +14,12 @@ const (
 	ExternalFree = ExternalKind(bpfExternalKindEXTERNAL_FREE)
 	// ExternalFloating is an interface that has the address for itself (FloatingIP).
 	ExternalFloating = ExternalKind(bpfExternalKindEXTERNAL_FLOATING)
+	// ExternalNAT is a NATGateway's, whose ports members have in blocks (NAT).
+	ExternalNAT = ExternalKind(bpfExternalKindEXTERNAL_NAT)
 )
 
 func (k ExternalKind) String() string {
-	names := []string{"free", "floating"}
+	names := []string{"free", "floating", "nat"}
 	if int(k) < len(names) {
 		return names[k]
 	}

@@ -21,7 +21,7 @@ import (
 
 // ofOneLoad tells whether a map is no table: each load of the programs has its own, which is not pinned.
 func ofOneLoad(name string) bool {
-	return name[0] == '.' || name == bpfMapTraces || name == bpfMapScratches
+	return name[0] == '.' || name == bpfMapTraces || name == bpfMapScratches || name == bpfMapNatScratches
 }
 
 // layoutOf names the layout of an object file's tables: two have one name when a program of the one can use the tables of the

@@ -61,6 +61,10 @@ var reasons = [bpfDropReasonDROP_REASON_COUNT]struct {
 	bpfDropReasonDROP_OUTSIDE_SOURCE:          {"outside_source", "from outside, with a source address that is the cloud's own or nobody's", false},
 	bpfDropReasonDROP_POLICY_INGRESS:          {"policy_ingress", "no rule of the destination interface's policy lets it in", false},
 	bpfDropReasonDROP_POLICY_EGRESS:           {"policy_egress", "no rule of the interface's policy lets it out", false},
+	bpfDropReasonDROP_NAT_NO_PORTS:            {"nat_no_ports", "the node has no PortBlock of the NATGateway (yet)", false},
+	bpfDropReasonDROP_NAT_EXHAUSTED:           {"nat_exhausted", "no port of the NATGateway's addresses is free towards the destination", false},
+	bpfDropReasonDROP_NAT_PROTOCOL:            {"nat_protocol", "by a NATGateway: neither TCP, UDP, ping nor an ICMP error about a flow", false},
+	bpfDropReasonDROP_NAT_UNKNOWN_FLOW:        {"nat_unknown_flow", "by or to a NATGateway's address, and of no connection that was opened from inside", true},
 	bpfDropReasonDROP_UNKNOWN_FRAGMENT:        {"unknown_fragment", "a later fragment of a packet whose first one did not come before", false},
 }
 

@@ -17,12 +17,15 @@ import (
 func TestARestartLosesNoPacket(t *testing.T) {
 	eachMode(t, func(t *testing.T, r *reality) {
 		require.NoError(t, r.nodes[0].Services.Set(ServiceKey{1, addr("198.19.0.10"), 80, UDP}, Service{Backends: []Backend{{addr("198.18.0.12"), 8080}}}))
+		r.nat(map[uint32]string{1001: "198.51.100.20"})
+		r.outside(r.nodes[1], testnet.OutsideAddress, 1001)
 		streams := map[string]*testnet.Stream{
 			"same node":        r.web1.Stream("198.18.0.13:8080"),
 			"across nodes":     r.a1.Stream("10.0.1.12:8080"),
 			"Service":          r.web1.Stream("198.19.0.10:80"),
 			"host across node": r.nodes[0].Stream("198.18.0.12:8080"),
 			"infrastructure":   r.nodes[1].Stream("198.18.0.51:8080"),
+			"NATGateway":       r.a1.Stream(testnet.OutsideAddress + ":8080"),
 		}
 		for range 10 {
 			r.load()

@@ -40,6 +40,10 @@ const (
 	StepExternal = StepKind(bpfTraceStepKindSTEP_EXTERNAL)
 	// StepFloating: it leaves the VPC from the external address that its sender has. The VPC's identity, the external address.
 	StepFloating = StepKind(bpfTraceStepKindSTEP_FLOATING)
+	// StepNAT: it leaves the VPC by a NATGateway. The external port and address; whether the flow is known.
+	StepNAT = StepKind(bpfTraceStepKindSTEP_NAT)
+	// StepNATAnswer: it is for what was sent by a NATGateway. Port and address inside.
+	StepNATAnswer = StepKind(bpfTraceStepKindSTEP_NAT_ANSWER)
 )
 
 var stepNames = map[StepKind]string{
@@ -47,6 +51,7 @@ var stepNames = map[StepKind]string{
 	StepServiceAnswer: "service-answer", StepSubnet: "subnet", StepRoute: "route", StepEndpoint: "endpoint", StepOutside: "outside",
 	StepEgress: "egress-policy", StepIngress: "ingress-policy", StepOpened: "infrastructure-address",
 	StepExternal: "external-address", StepFloating: "floating-ip",
+	StepNAT: "nat", StepNATAnswer: "nat-answer",
 }
 
 func (k StepKind) String() string {

@@ -35,6 +35,7 @@ func testConfig(pinPath string) Config {
 		NodeAddress:        netip.MustParseAddr("192.0.2.1"),
 		ConntrackEntries:   1024,
 		FlowEntries:        4096,
+		NATEntries:         8192,
 	}
 }
 

@@ -15,11 +15,11 @@ import (
 // programs that are attached, and only read.
 var writtenMaps = []string{
 	bpfMapAffinities, bpfMapConntracks, bpfMapAliasFlows, bpfMapCallers, bpfMapErrorTimes, bpfMapFlows, bpfMapFragments,
-	bpfMapScratches, bpfMapDrops, bpfMapDeliveries,
+	bpfMapNatFlows, bpfMapNatWants, bpfMapNatScratches, bpfMapScratches, bpfMapDrops, bpfMapDeliveries,
 }
 
 // freshMaps are those among them whose content decides nothing: they start empty for each packet.
-var freshMaps = map[string]bool{bpfMapScratches: true, bpfMapDrops: true, bpfMapDeliveries: true}
+var freshMaps = map[string]bool{bpfMapNatWants: true, bpfMapNatScratches: true, bpfMapScratches: true, bpfMapDrops: true, bpfMapDeliveries: true}
 
 // Tracer tells what the attached programs would do with a packet, by running the same programs, with the same constants and on
 // the same maps, on a packet that does not exist (BPF_PROG_TEST_RUN). It changes nothing: what programs write are copies that

@@ -17,7 +17,7 @@ import (
 )
 
 // traffic is 1,000 numbered datagrams a second and 200 TCP connections, through everything that programs remember flows for:
-// policies, Services, infrastructure addresses.
+// policies, Services, infrastructure addresses, NATGateways.
 type traffic struct {
 	r     *reality
 	count map[string]func() (int, []int)
@@ -30,6 +30,9 @@ func (r *reality) traffic() *traffic {
 	for _, p := range []*realPod{r.a1, r.a2, r.web2, r.neighbor} {
 		p.ServeEcho(p.nic.Address.String(), echo)
 	}
+	r.net.Outside.ServeEcho(testnet.OutsideAddress, echo)
+	r.nat(map[uint32]string{1001: "198.51.100.20"})
+	r.outside(second, testnet.OutsideAddress, 1001) // answers come in by the other node
 	allowed := policy(Rule{from("10.0.1.11/32"), []Ports{port(TCP, echo), port(UDP, echo)}})
 	r.setPolicies(second, r.a2, allowed, policy())
 	r.setPolicies(first, r.neighbor, policy(Rule{from("198.18.0.11/32"), []Ports{port(TCP, echo), port(UDP, echo)}}), nil)
@@ -48,6 +51,7 @@ func (r *reality) traffic() *traffic {
 		{"Service across nodes", "198.19.0.10:80", r.web1.Namespace, 300, 60},
 		{"Service and policy on one node", "198.19.0.11:80", r.web1.Namespace, 200, 40},
 		{"infrastructure address", "198.18.0.53:7", first.Namespace, 200, 40},
+		{"NATGateway", testnet.OutsideAddress + ":7", r.a1.Namespace, 200, 40},
 	}
 	tr := &traffic{r: r, count: map[string]func() (int, []int){}, stop: map[string]func() (int, error){}}
 	for _, way := range ways {

@@ -187,7 +187,11 @@ const (
 	bpfDropReasonDROP_EXTERNAL_FREE           bpfDropReason = 44
 	bpfDropReasonDROP_NO_EXTERNAL             bpfDropReason = 45
 	bpfDropReasonDROP_OUTSIDE_SOURCE          bpfDropReason = 46
-	bpfDropReasonDROP_REASON_COUNT            bpfDropReason = 47
+	bpfDropReasonDROP_NAT_NO_PORTS            bpfDropReason = 47
+	bpfDropReasonDROP_NAT_EXHAUSTED           bpfDropReason = 48
+	bpfDropReasonDROP_NAT_PROTOCOL            bpfDropReason = 49
+	bpfDropReasonDROP_NAT_UNKNOWN_FLOW        bpfDropReason = 50
+	bpfDropReasonDROP_REASON_COUNT            bpfDropReason = 51
 )
 
 type bpfEndpoint struct {
@@ -235,6 +239,7 @@ type bpfExternalKind uint32
 const (
 	bpfExternalKindEXTERNAL_FREE     bpfExternalKind = 0
 	bpfExternalKindEXTERNAL_FLOATING bpfExternalKind = 1
+	bpfExternalKindEXTERNAL_NAT      bpfExternalKind = 2
 )
 
 type bpfFloating struct {
@@ -332,6 +337,57 @@ type bpfMember struct {
 	Pad uint32
 }
 
+type bpfNat struct {
+	_      structs.HostLayout
+	Blocks uint32
+}
+
+type bpfNatBlock struct {
+	_         structs.HostLayout
+	Address   bpfAddress
+	FirstPort uint32
+}
+
+type bpfNatBlockKey struct {
+	_    structs.HostLayout
+	Vni  uint32
+	Slot uint32
+}
+
+type bpfNatFlow struct {
+	_            structs.HostLayout
+	Inner        bpfAddress
+	External     bpfAddress
+	Via          bpfAddress
+	Vni          uint32
+	VpcId        uint32
+	InnerPort    uint16
+	ExternalPort uint16
+	LastSeen     uint32
+	Timeout      uint32
+	Flags        bpfConntrackFlags
+}
+
+type bpfNatScratch struct {
+	_        structs.HostLayout
+	Forward  bpfConntrackKey
+	Reverse  bpfConntrackKey
+	Mapping  bpfConntrackKey
+	Mapped   bpfConntrackKey
+	Flow     bpfNatFlow
+	L4       bpfL4
+	Quote    [7]uint32
+	OldQuote [7]uint32
+	Hash     uint32
+	Blocks   uint32
+	Found    uint32
+}
+
+type bpfNatWant struct {
+	_      structs.HostLayout
+	Blocks uint32
+}
+
 type bpfNic struct {
 	_              structs.HostLayout
 	Address        bpfAddress
@@ -377,6 +433,17 @@ type bpfPolicyRuleKey struct {
 	Protocol     uint8
 	Match        [2]uint8
 	Pad          uint8
+}
+
+type bpfPortBlock struct {
+	_    structs.HostLayout
+	Node bpfAddress
+}
+
+type bpfPortBlockKey struct {
+	_       structs.HostLayout
+	Address bpfAddress
+	Block   uint32
 }
 
 type bpfRoute struct {
@@ -478,6 +545,8 @@ const (
 	bpfTraceStepKindSTEP_OPENED         bpfTraceStepKind = 13
 	bpfTraceStepKindSTEP_EXTERNAL       bpfTraceStepKind = 14
 	bpfTraceStepKindSTEP_FLOATING       bpfTraceStepKind = 15
+	bpfTraceStepKindSTEP_NAT            bpfTraceStepKind = 16
+	bpfTraceStepKindSTEP_NAT_ANSWER     bpfTraceStepKind = 17
 )
 
 type bpfTraceTarget uint32
@@ -512,10 +581,16 @@ const (
 	bpfMapFragments            = "fragments"
 	bpfMapHops                 = "hops"
 	bpfMapMembers              = "members"
+	bpfMapNatBlocks            = "nat_blocks"
+	bpfMapNatFlows             = "nat_flows"
+	bpfMapNatScratches         = "nat_scratches"
+	bpfMapNatWants             = "nat_wants"
+	bpfMapNats                 = "nats"
 	bpfMapNics                 = "nics"
 	bpfMapPolicyNumbers        = "policy_numbers"
 	bpfMapPolicyPeers          = "policy_peers"
 	bpfMapPolicyRules          = "policy_rules"
+	bpfMapPortBlocks           = "port_blocks"
 	bpfMapRoutes               = "routes"
 	bpfMapScratches            = "scratches"
 	bpfMapServices             = "services"
@@ -614,10 +689,16 @@ type bpfMapSpecs struct {
 	Fragments     *ebpf.MapSpec `ebpf:"fragments"`
 	Hops          *ebpf.MapSpec `ebpf:"hops"`
 	Members       *ebpf.MapSpec `ebpf:"members"`
+	NatBlocks     *ebpf.MapSpec `ebpf:"nat_blocks"`
+	NatFlows      *ebpf.MapSpec `ebpf:"nat_flows"`
+	NatScratches  *ebpf.MapSpec `ebpf:"nat_scratches"`
+	NatWants      *ebpf.MapSpec `ebpf:"nat_wants"`
+	Nats          *ebpf.MapSpec `ebpf:"nats"`
 	Nics          *ebpf.MapSpec `ebpf:"nics"`
 	PolicyNumbers *ebpf.MapSpec `ebpf:"policy_numbers"`
 	PolicyPeers   *ebpf.MapSpec `ebpf:"policy_peers"`
 	PolicyRules   *ebpf.MapSpec `ebpf:"policy_rules"`
+	PortBlocks    *ebpf.MapSpec `ebpf:"port_blocks"`
 	Routes        *ebpf.MapSpec `ebpf:"routes"`
 	Scratches     *ebpf.MapSpec `ebpf:"scratches"`
 	Services      *ebpf.MapSpec `ebpf:"services"`
@@ -686,10 +767,16 @@ type bpfMaps struct {
 	Fragments     *ebpf.Map `ebpf:"fragments"`
 	Hops          *ebpf.Map `ebpf:"hops"`
 	Members       *ebpf.Map `ebpf:"members"`
+	NatBlocks     *ebpf.Map `ebpf:"nat_blocks"`
+	NatFlows      *ebpf.Map `ebpf:"nat_flows"`
+	NatScratches  *ebpf.Map `ebpf:"nat_scratches"`
+	NatWants      *ebpf.Map `ebpf:"nat_wants"`
+	Nats          *ebpf.Map `ebpf:"nats"`
 	Nics          *ebpf.Map `ebpf:"nics"`
 	PolicyNumbers *ebpf.Map `ebpf:"policy_numbers"`
 	PolicyPeers   *ebpf.Map `ebpf:"policy_peers"`
 	PolicyRules   *ebpf.Map `ebpf:"policy_rules"`
+	PortBlocks    *ebpf.Map `ebpf:"port_blocks"`
 	Routes        *ebpf.Map `ebpf:"routes"`
 	Scratches     *ebpf.Map `ebpf:"scratches"`
 	Services      *ebpf.Map `ebpf:"services"`
@@ -715,10 +802,16 @@ func (m *bpfMaps) Close() error {
 		m.Fragments,
 		m.Hops,
 		m.Members,
+		m.NatBlocks,
+		m.NatFlows,
+		m.NatScratches,
+		m.NatWants,
+		m.Nats,
 		m.Nics,
 		m.PolicyNumbers,
 		m.PolicyPeers,
 		m.PolicyRules,
+		m.PortBlocks,
 		m.Routes,
 		m.Scratches,
 		m.Services,

@@ -8,23 +8,21 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/mnicloud/mnicloud/network/datapath"
 )
 
 // Connection is a flow that a node knows.
 type Connection struct {
 	Owner
-	// Kind is why it is known: service (it goes through a Service), policy (a policy let it through) or infrastructure (a host or the
-	// platform's Pod opened it to an infrastructure address).
+	// Kind is why it is known: service (it goes through a Service), policy (a policy let it through), infrastructure (a host or the
+	// platform's Pod opened it to an infrastructure address) or nat (it leaves by a NATGateway).
 	Kind string `json:"kind"`
 	// Protocol is tcp, udp, icmp or a number.
 	Protocol string `json:"protocol"`
 	// Source began it, to Destination. Of ping the port is the identifier.
 	Source      string `json:"source"`
 	Destination string `json:"destination"`
-	// Translated is what Destination becomes: a Service's backend, or an interface's own address.
+	// Translated is what Destination becomes: a Service's backend, or an interface's own address. By a NATGateway it is what Source becomes.
 	Translated string `json:"translated,omitempty"`
 	// State is new (no answer yet), established, closing or cut (a policy does not let it pass any more).
 	State string `json:"state"`
@@ -39,6 +37,7 @@ const (
 	KindService        = "service"
 	KindPolicy         = "policy"
 	KindInfrastructure = "infrastructure"
+	KindNAT            = "nat"
 )
 
 // Connections are the flows that the nodes know, those that have just been used first. An address chooses those that it is an end
@@ -48,7 +47,7 @@ func (n *Network) Connections(f Filter, address netip.Addr) ([]Connection, error
 	if err != nil {
 		return nil, err
 	}
-	now, err := sinceBoot()
+	now, err := datapath.SinceBoot()
 	if err != nil {
 		return nil, err
 	}
@@ -82,6 +81,7 @@ func connectionsOf(o owners, d *datapath.Datapath, now time.Duration) ([]Connect
 	services, servicesErr := d.Conntrack.List()
 	policed, policedErr := d.Flows.List()
 	openings, openingsErr := d.Openings.List()
+	translated, translatedErr := d.NAT.List()
 	var all []Connection
 	for _, s := range services {
 		all = append(all, Connection{
@@ -107,10 +107,17 @@ func connectionsOf(o owners, d *datapath.Datapath, now time.Duration) ([]Connect
 			State: state(p.Replied, p.Closing, false), AgeSeconds: age(now, p.LastSeen),
 		})
 	}
+	for _, f := range translated {
+		all = append(all, Connection{
+			Owner: o.at(f.VPCID, f.Inner.Addr()), Kind: KindNAT, Protocol: protocolName(f.Protocol),
+			source: f.Inner, destination: f.Remote, Translated: f.External.String(),
+			State: state(f.Replied, f.Closing, false), AgeSeconds: age(now, f.LastSeen),
+		})
+	}
 	for i := range all {
 		all[i].Source, all[i].Destination = all[i].source.String(), all[i].destination.String()
 	}
-	return all, errors.Join(servicesErr, policedErr, openingsErr)
+	return all, errors.Join(servicesErr, policedErr, openingsErr, translatedErr)
 }
 
 // at is the owner of an address of a VPC on the node: an interface, or the host.
@@ -148,12 +155,3 @@ func protocolName(p datapath.Protocol) string {
 }
 
 func age(now, seen time.Duration) int64 { return int64(max(0, now-seen) / time.Second) }
-
-// sinceBoot is the clock of the programs.
-func sinceBoot() (time.Duration, error) {
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		return 0, fmt.Errorf("read the clock: %w", err)
-	}
-	return time.Duration(now.Nano()), nil
-}

@@ -48,6 +48,10 @@ func (t *tracing) words(s datapath.Step, p datapath.Packet, v datapath.Verdict, 
 		return fmt.Sprintf("an external address: %s in Subnet %s (VNI %d) has it", s.Address, objects.subnetName(s.Number), s.Number)
 	case datapath.StepFloating:
 		return fmt.Sprintf("it leaves VPC %s from the sender's FloatingIP %s", objects.vpcName(s.Number), s.Address)
+	case datapath.StepNAT:
+		return fmt.Sprintf("it leaves by a NATGateway, from %s:%d%s", s.Address, s.Number, ifKnown(s.Known))
+	case datapath.StepNATAnswer:
+		return fmt.Sprintf("it answers what %s:%d sent by a NATGateway", s.Address, s.Number)
 	case datapath.StepOpened:
 		return fmt.Sprintf("an infrastructure address: it is %s in VPC %s", s.Address, objects.vpcName(s.Number))
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -133,7 +134,15 @@ func compareMaps(n instance.Node, want desired.State) ([]string, error) {
 	}
 	defer d.Close()
 	var wrong []string
+	nat, err := d.NAT.State()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", n.Name(), err)
+	}
 	err = errors.Join(
+		compare(&wrong, n.Name()+": external addresses", want.Externals, d.Externals.List),
+		compare(&wrong, n.Name()+": FloatingIPs", want.Floatings, d.Floatings.List),
+		compare(&wrong, n.Name()+": PortBlocks", want.NAT.Members, func() (map[datapath.PortBlock]netip.Addr, error) { return nat.Members, nil }),
+		compare(&wrong, n.Name()+": ports of Subnets", inWords(want.NAT.Subnets), func() (map[uint32]string, error) { return inWords(nat.Subnets), nil }),
 		compare(&wrong, n.Name()+": members", want.Members, d.Members.List),
 		compare(&wrong, n.Name()+": subnets", want.Subnets, d.Subnets.List),
 		compare(&wrong, n.Name()+": routes", want.Routes, d.Routes.List),
@@ -150,6 +159,15 @@ func compareMaps(n instance.Node, want desired.State) ([]string, error) {
 		}),
 	)
 	return wrong, err
+}
+
+// inWords makes lists of ports comparable.
+func inWords(subnets map[uint32][]datapath.PortBlock) map[uint32]string {
+	words := map[uint32]string{}
+	for vni, blocks := range subnets {
+		words[vni] = fmt.Sprint(blocks)
+	}
+	return words
 }
 
 // compare says what is missing, different or too much in a map.

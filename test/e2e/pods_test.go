@@ -291,6 +291,7 @@ func startOutside(t *testing.T) string {
 	runIP("link", "set", outer, "up")
 	runIP("-n", name, "addr", "add", outsideServer+"/24", "dev", inner)
 	runIP("-n", name, "link", "set", inner, "up")
+	runIP("-n", name, "route", "add", "default", "via", outsideGateway) // external addresses are beyond the machine
 
 	listener := listenIn(t, name, outsideServer+":80")
 	server := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -51,7 +51,7 @@ type NATGatewayStatus struct {
 	// +optional
 	// +listType=set
 	Subnets []string `json:"subnets,omitempty"`
-	// Conditions: Ready (it has all its addresses and serves all Subnets that it names), and while they apply Reconciling or Stalled.
+	// Conditions: Ready (it has all its addresses and serves all Subnets that it names, and every node with workloads of them translates), and while they apply Reconciling or Stalled.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -41,7 +41,10 @@ type Input struct {
 	AddressPools []netv1.AddressPool
 	FloatingIPs  []netv1.FloatingIP
 	NATGateways  []netv1.NATGateway
-	Slices       []discoveryv1.EndpointSlice
+	// PortBlocks are all nodes'. GivenBack are the names of those of this node that it translates with no more.
+	PortBlocks []netv1.PortBlock
+	GivenBack  map[string]bool
+	Slices     []discoveryv1.EndpointSlice
 
 	SecurityGroups  []netv1.SecurityGroup
 	NetworkPolicies []networkingv1.NetworkPolicy
@@ -65,6 +68,8 @@ type State struct {
 	// Externals say what has external addresses, Floatings which external address an interface has.
 	Externals map[netip.Prefix]datapath.External
 	Floatings map[datapath.FloatingKey]datapath.Floating
+	// NAT is how interfaces leave by NATGateways.
+	NAT datapath.NATState
 	// Policies of interfaces that have any, by the index of the host side. They are given numbers, which go into NICs, when they
 	// are written.
 	Policies map[uint32]Policies
@@ -82,6 +87,7 @@ func newState() State {
 		Services:   map[datapath.ServiceKey]datapath.Service{},
 		Externals:  map[netip.Prefix]datapath.External{},
 		Floatings:  map[datapath.FloatingKey]datapath.Floating{},
+		NAT:        datapath.NATState{Subnets: map[uint32][]datapath.PortBlock{}, Members: map[datapath.PortBlock]netip.Addr{}},
 		Policies:   map[uint32]Policies{},
 	}
 }
@@ -108,6 +114,7 @@ func Compute(in Input) State {
 	s.addSubnets(in.Subnets, vpcs)
 	s.addRoutes(in, local)
 	s.addExternals(in, vpcs, addresses)
+	s.addNAT(in, local, addresses)
 	s.addPolicies(in, local)
 	s.addServices(in.Services, in.Slices, tenantsOf(in.Interfaces, vpcs), in.Node)
 	return s

@@ -10,6 +10,7 @@
 #include "deliver.h"
 #include "icmp.h"
 #include "maps.h"
+#include "nat_way.h"
 #include "packet.h"
 #include "policy.h"
 #include "service.h"
@@ -109,33 +110,65 @@ static __always_inline int to_member_external(struct __sk_buff *skb, const struc
 	return through_tunnel(skb, outside_vni, &there, NULL);
 }
 
-/* To the interface of this node that has the external address that a packet is for. */
-static __always_inline int to_floating(struct __sk_buff *skb, struct packet *p, const struct external *external)
+/* To the interface of this node that gets what is for an external address, which it has alone or sent something from. */
+static __always_inline int to_target(struct __sk_buff *skb, struct packet *p, const struct external *external)
 {
 	struct endpoint_key key = { .vni = external->vni, .address = external->target };
+	__u32 vpc_id = external->vpc_id;
+	bool nat = external->kind == EXTERNAL_NAT;
+	int error = 0;
+
+	if (nat) {
+		struct nat_scratch *s = nat_scratch();
+
+		if (!s)
+			return DROP(DROP_KERNEL);
+		error = nat_in(s);
+		if (error)
+			return error;
+		key.vni = s->flow.vni;
+		key.address = s->flow.via;
+		vpc_id = s->flow.vpc_id;
+	}
 	struct endpoint *endpoint = bpf_map_lookup_elem(&endpoints, &key);
 
 	if (!endpoint)
 		return DROP(DROP_NO_ENDPOINT);
 	if (!is_zero(&endpoint->node))
 		return DROP(DROP_NOT_LOCAL);
-	if (endpoint->vpc_id != external->vpc_id)
+	if (endpoint->vpc_id != vpc_id)
 		return DROP(DROP_OTHER_VPC);
-	trace_step(STEP_EXTERNAL, key.vni, key.address.w[3], false);
-	note_caller(skb, p, key.address.w[3], key.vni, external->vpc_id);
-	int error = translate_addresses(skb, p, p->source, key.address.w[3]);
-
+	if (nat) {
+		error = nat_translate(skb, p, false);
+	} else {
+		trace_step(STEP_EXTERNAL, key.vni, key.address.w[3], false);
+		note_caller(skb, p, key.address.w[3], key.vni, vpc_id);
+		error = translate_addresses(skb, p, p->source, key.address.w[3]);
+	}
 	return error ? error : to_interface(skb, p, key.vni, endpoint);
 }
 
-/* To whatever has the external address that a packet is for, on this node or another. */
-static __always_inline int to_external(struct __sk_buff *skb, struct packet *p, const struct external *external)
+/* To whatever has the external address that a packet is for, on this node or another. What a member sent on is not sent on again. */
+static __always_inline int to_external(struct __sk_buff *skb, struct packet *p, const struct external *external, bool sent_on)
 {
+	const struct address *node = &external->node;
+
 	if (external->kind == EXTERNAL_FREE)
 		return DROP(DROP_EXTERNAL_FREE);
-	if (!is_zero(&external->node))
-		return to_member_external(skb, &external->node);
-	return to_floating(skb, p, external);
+	if (external->kind == EXTERNAL_NAT) {
+		struct port_block *block;
+		int error = nat_read(skb, p, 0);
+
+		if (error)
+			return error;
+		block = port_block_of_answer(p->destination);
+		if (!block)
+			return DROP(DROP_NAT_UNKNOWN_FLOW);
+		node = &block->node;
+	}
+	if (!is_zero(node))
+		return sent_on ? DROP(DROP_NOT_LOCAL) : to_member_external(skb, node);
+	return to_target(skb, p, external);
 }
 
 /* Out of the cloud. The kernel knows the next hop, and its MAC address. */
@@ -145,7 +178,7 @@ static __always_inline int to_outside(void)
 	return bpf_redirect_neigh(uplink_ifindex, NULL, 0, 0);
 }
 
-/* What a route leads out of the VPC, or answers a caller: from the sender's external address, to the outside or to another external
+/* What a route leads out of the VPC, or answers a caller: from the sender's external address, or one that its Subnet shares, to the outside or to another external
  * address. Hosts of the cloud are no outside. */
 static __always_inline int leave_vpc(struct __sk_buff *skb, struct packet *p, const struct nic *nic, bool answer)
 {
@@ -155,7 +188,7 @@ static __always_inline int leave_vpc(struct __sk_buff *skb, struct packet *p, co
 		return DROP(DROP_RESERVED_RANGE);
 	struct floating *floating = floating_of(nic->vpc_id, p->source);
 
-	if (!floating)
+	if (!floating && (answer || !is_served(nic->vni)))
 		return DROP(DROP_NO_EXTERNAL);
 	struct external *to = external_of(p->destination);
 
@@ -166,9 +199,15 @@ static __always_inline int leave_vpc(struct __sk_buff *skb, struct packet *p, co
 		error = decrement_ttl(skb);
 	if (error)
 		return error;
-	trace_step(STEP_FLOATING, nic->vpc_id, floating->external.w[3], false);
-	error = translate_addresses(skb, p, floating->external.w[3], p->destination);
+	if (floating) {
+		trace_step(STEP_FLOATING, nic->vpc_id, floating->external.w[3], false);
+		error = translate_addresses(skb, p, floating->external.w[3], p->destination);
+	} else {
+		error = nat_out(skb, p, nic);
+		if (!error)
+			error = nat_translate(skb, p, true);
+	}
 	if (error)
 		return error;
-	return to ? to_external(skb, p, to) : to_outside();
+	return to ? to_external(skb, p, to, false) : to_outside();
 }

@@ -116,6 +116,7 @@ struct forwarder {
 enum external_kind {
 	EXTERNAL_FREE = 0,     /* a pool's, and nothing has it */
 	EXTERNAL_FLOATING = 1, /* an interface's own */
+	EXTERNAL_NAT = 2,      /* a NATGateway's; who has which of its ports says port_blocks */
 };
 
 struct external_key {

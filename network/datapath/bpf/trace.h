@@ -49,6 +49,8 @@ enum trace_step_kind {
 	STEP_OPENED,         /* to an infrastructure address, from one who may open connections; the interface's VPC, its address */
 	STEP_EXTERNAL,       /* the destination is an external address that an interface has; its Subnet's VNI, the interface's own address */
 	STEP_FLOATING,       /* it leaves the VPC from the interface's own external address; the VPC, the external address */
+	STEP_NAT,            /* it leaves the VPC by a NATGateway; the external port and address; the flow is known */
+	STEP_NAT_ANSWER,     /* it answers what was sent by a NATGateway; the interface's port and address */
 };
 
 struct trace_step {

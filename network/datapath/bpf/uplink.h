@@ -41,7 +41,7 @@ static __always_inline int from_outside(struct __sk_buff *skb, const struct exte
 	if (exceeds_mtu(skb, &p))
 		return DROP(DROP_MTU_EXCEEDED);
 	error = decrement_ttl(skb);
-	return error ? error : to_external(skb, &p, external);
+	return error ? error : to_external(skb, &p, external, false);
 }
 
 /* What another member got for an external address whose target is here. What its own interfaces send comes from external
@@ -53,9 +53,7 @@ static __always_inline int from_member_external(struct __sk_buff *skb, struct pa
 
 	if (!external || external->kind == EXTERNAL_FREE)
 		return DROP(DROP_EXTERNAL_FREE);
-	if (!is_zero(&external->node))
-		return DROP(DROP_NOT_LOCAL);
-	if (from && !same_address(&from->node, member))
+	if (from && !(from->kind == EXTERNAL_NAT ? is_port_of(skb, p, member) : same_address(&from->node, member)))
 		return DROP(DROP_STALE_SOURCE);
-	return to_floating(skb, p, external);
+	return to_external(skb, p, external, true);
 }

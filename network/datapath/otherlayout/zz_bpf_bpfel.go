@@ -255,6 +255,61 @@ type BpfMember struct {
 	Pad uint32
 }
 
+type BpfNat struct {
+	_      structs.HostLayout
+	Blocks uint32
+}
+
+type BpfNatBlock struct {
+	_         structs.HostLayout
+	Address   BpfAddress
+	FirstPort uint32
+}
+
+type BpfNatBlockKey struct {
+	_    structs.HostLayout
+	Vni  uint32
+	Slot uint32
+}
+
+type BpfNatFlow struct {
+	_            structs.HostLayout
+	Later        uint64
+	Inner        BpfAddress
+	External     BpfAddress
+	Via          BpfAddress
+	Vni          uint32
+	VpcId        uint32
+	InnerPort    uint16
+	ExternalPort uint16
+	LastSeen     uint32
+	Timeout      uint32
+	Flags        uint32
+}
+
+type BpfNatScratch struct {
+	_        structs.HostLayout
+	Forward  BpfConntrackKey
+	Reverse  BpfConntrackKey
+	Mapping  BpfConntrackKey
+	Mapped   BpfConntrackKey
+	Flow     BpfNatFlow
+	L4       BpfL4
+	Quote    [7]uint32
+	OldQuote [7]uint32
+	Hash     uint32
+	Blocks   uint32
+	Found    uint32
+	_        [4]byte
+}
+
+type BpfNatWant struct {
+	_      structs.HostLayout
+	Later  uint64
+	Blocks uint32
+	_      [4]byte
+}
+
 type BpfNic struct {
 	_              structs.HostLayout
 	Address        BpfAddress
@@ -294,6 +349,17 @@ type BpfPolicyRuleKey struct {
 	Protocol     uint8
 	Match        [2]uint8
 	Pad          uint8
+}
+
+type BpfPortBlock struct {
+	_    structs.HostLayout
+	Node BpfAddress
+}
+
+type BpfPortBlockKey struct {
+	_       structs.HostLayout
+	Address BpfAddress
+	Block   uint32
 }
 
 type BpfRoute struct {
@@ -386,10 +452,16 @@ const (
 	BpfMapFragments            = "fragments"
 	BpfMapHops                 = "hops"
 	BpfMapMembers              = "members"
+	BpfMapNatBlocks            = "nat_blocks"
+	BpfMapNatFlows             = "nat_flows"
+	BpfMapNatScratches         = "nat_scratches"
+	BpfMapNatWants             = "nat_wants"
+	BpfMapNats                 = "nats"
 	BpfMapNics                 = "nics"
 	BpfMapPolicyNumbers        = "policy_numbers"
 	BpfMapPolicyPeers          = "policy_peers"
 	BpfMapPolicyRules          = "policy_rules"
+	BpfMapPortBlocks           = "port_blocks"
 	BpfMapRoutes               = "routes"
 	BpfMapScratches            = "scratches"
 	BpfMapServices             = "services"
@@ -488,10 +560,16 @@ type BpfMapSpecs struct {
 	Fragments     *ebpf.MapSpec `ebpf:"fragments"`
 	Hops          *ebpf.MapSpec `ebpf:"hops"`
 	Members       *ebpf.MapSpec `ebpf:"members"`
+	NatBlocks     *ebpf.MapSpec `ebpf:"nat_blocks"`
+	NatFlows      *ebpf.MapSpec `ebpf:"nat_flows"`
+	NatScratches  *ebpf.MapSpec `ebpf:"nat_scratches"`
+	NatWants      *ebpf.MapSpec `ebpf:"nat_wants"`
+	Nats          *ebpf.MapSpec `ebpf:"nats"`
 	Nics          *ebpf.MapSpec `ebpf:"nics"`
 	PolicyNumbers *ebpf.MapSpec `ebpf:"policy_numbers"`
 	PolicyPeers   *ebpf.MapSpec `ebpf:"policy_peers"`
 	PolicyRules   *ebpf.MapSpec `ebpf:"policy_rules"`
+	PortBlocks    *ebpf.MapSpec `ebpf:"port_blocks"`
 	Routes        *ebpf.MapSpec `ebpf:"routes"`
 	Scratches     *ebpf.MapSpec `ebpf:"scratches"`
 	Services      *ebpf.MapSpec `ebpf:"services"`
@@ -560,10 +638,16 @@ type BpfMaps struct {
 	Fragments     *ebpf.Map `ebpf:"fragments"`
 	Hops          *ebpf.Map `ebpf:"hops"`
 	Members       *ebpf.Map `ebpf:"members"`
+	NatBlocks     *ebpf.Map `ebpf:"nat_blocks"`
+	NatFlows      *ebpf.Map `ebpf:"nat_flows"`
+	NatScratches  *ebpf.Map `ebpf:"nat_scratches"`
+	NatWants      *ebpf.Map `ebpf:"nat_wants"`
+	Nats          *ebpf.Map `ebpf:"nats"`
 	Nics          *ebpf.Map `ebpf:"nics"`
 	PolicyNumbers *ebpf.Map `ebpf:"policy_numbers"`
 	PolicyPeers   *ebpf.Map `ebpf:"policy_peers"`
 	PolicyRules   *ebpf.Map `ebpf:"policy_rules"`
+	PortBlocks    *ebpf.Map `ebpf:"port_blocks"`
 	Routes        *ebpf.Map `ebpf:"routes"`
 	Scratches     *ebpf.Map `ebpf:"scratches"`
 	Services      *ebpf.Map `ebpf:"services"`
@@ -589,10 +673,16 @@ func (m *BpfMaps) Close() error {
 		m.Fragments,
 		m.Hops,
 		m.Members,
+		m.NatBlocks,
+		m.NatFlows,
+		m.NatScratches,
+		m.NatWants,
+		m.Nats,
 		m.Nics,
 		m.PolicyNumbers,
 		m.PolicyPeers,
 		m.PolicyRules,
+		m.PortBlocks,
 		m.Routes,
 		m.Scratches,
 		m.Services,

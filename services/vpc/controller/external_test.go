@@ -175,7 +175,7 @@ func TestANATGatewayServesSubnetsOfItsVpc(t *testing.T) {
 	require.Equal(t, "spec.subnets: these Subnets do not exist yet: late; create them, or name others", w.untilReason(nat, "SubnetNotFound"))
 	require.Equal(t, []string{"app"}, nat.Status.Subnets)
 	w.untilReady(w.subnet("late", "main", "10.0.2.0/24"))
-	require.Contains(t, w.untilReason(nat, "NotTranslated"), "nodes do not translate for NATGateways yet")
+	w.untilReady(nat)
 	require.Equal(t, []string{"app", "late"}, nat.Status.Subnets)
 	require.Equal(t, []string{one.Status.Address, two.Status.Address}, nat.Status.Addresses)
 
@@ -187,7 +187,7 @@ func TestANATGatewayServesSubnetsOfItsVpc(t *testing.T) {
 	})
 	require.NoError(t, w.Delete(w.ctx, nat))
 	w.untilGone(nat)
-	w.untilReason(second, "NotTranslated")
+	w.untilReady(second)
 	require.NoError(t, w.Delete(w.ctx, second))
 	w.untilGone(second)
 }
@@ -235,7 +235,7 @@ func TestExternalObjectsGoInAnyOrder(t *testing.T) {
 		one, two := w.externalIP("one", "", ""), w.externalIP("two", "", "")
 		fip, nat := w.floatingIP("f", "one", "containers/web"), w.gateway("n", "main", []string{"two"})
 		w.untilReady(one, two, fip)
-		w.untilReason(nat, "NotTranslated")
+		w.untilReady(nat)
 		all := []client.Object{vpc, subnet, one, two, fip, nat}
 		require.NoError(t, w.Delete(w.ctx, nic))
 		for _, i := range order {

@@ -1,0 +1,82 @@
+package controller
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+)
+
+// nodeThat makes a Node that has been Ready, or not, for a while.
+func (w *world) nodeThat(name string, ready corev1.ConditionStatus, since time.Duration) {
+	w.t.Helper()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	w.make(node)
+	w.t.Cleanup(func() { w.remove(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}) })
+	w.readiness(name, ready, since)
+}
+
+func (w *world) readiness(name string, ready corev1.ConditionStatus, since time.Duration) {
+	w.t.Helper()
+	node := &corev1.Node{}
+	w.get(name, node)
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready, LastTransitionTime: metav1.NewTime(time.Now().Add(-since))}}
+	require.NoError(w.t, w.Status().Update(w.ctx, node))
+}
+
+func (w *world) portBlock(name, address, node, gateway string, first int32) *netv1.PortBlock {
+	b := &netv1.PortBlock{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: netv1.PortBlockSpec{
+		Address: address, FirstPort: first, Size: netv1.PortBlockSize, Node: node, NATGateway: gateway,
+	}}
+	w.make(b)
+	return b
+}
+
+func TestANATGatewayIsReadyWhenEveryNodeWithWorkloadsTranslates(t *testing.T) {
+	w := newWorld(t)
+	ns := w.namespace()
+	w.network(ns, "main", "10.0.1.0/24")
+	w.externalPool("pub", "203.0.113.0/28")
+	w.nodeThat("one", corev1.ConditionTrue, 0)
+	w.nodeThat("two", corev1.ConditionFalse, 0)
+	w.make(newExternalIP("e", "pub", "203.0.113.3"), newGateway("g", "main", []string{"e"}))
+	w.natSays("g", natReady)
+	w.scheduled(ns, "first", "one", netv1.AnnotationSubnet, "main")
+	w.natSays("g", "claiming ports of the addresses: one; if it lasts, every port is taken: give the NATGateway another ExternalIP")
+	w.portBlock("203.0.113.3.1024", "203.0.113.3", "one", "g", 1024)
+	w.natSays("g", natReady)
+	second := w.scheduled(ns, "second", "two", netv1.AnnotationSubnet, "main")
+	w.natSays("g", natReady)
+	w.readiness("two", corev1.ConditionTrue, 0)
+	w.natSays("g", "claiming ports of the addresses: two;")
+	w.deletePod(second)
+	w.natSays("g", natReady)
+}
+
+func TestALostNodeKeepsNoNATGatewayThatGoes(t *testing.T) {
+	w := newWorld(t)
+	w.network(w.namespace(), "main", "10.0.1.0/24")
+	w.externalPool("pub", "203.0.113.0/28")
+	w.nodeThat("live", corev1.ConditionTrue, time.Hour)
+	w.nodeThat("lost", corev1.ConditionUnknown, time.Hour)
+	w.nodeThat("restarting", corev1.ConditionFalse, time.Second)
+	w.make(newExternalIP("e", "pub", "203.0.113.3"), newGateway("g", "main", []string{"e"}))
+	w.natSays("g", natReady)
+	for i, node := range []string{"live", "lost", "restarting"} {
+		first := netv1.FirstNATPort + int32(i)*netv1.PortBlockSize
+		w.portBlock([]string{"203.0.113.3.1024", "203.0.113.3.1536", "203.0.113.3.2048"}[i], "203.0.113.3", node, "g", first)
+	}
+	w.remove(newGateway("g", "", nil))
+	w.natSays("g", "the NATGateway goes when these nodes have given their PortBlocks back: live, restarting")
+	w.readiness("restarting", corev1.ConditionUnknown, time.Hour)
+	w.natSays("g", "given their PortBlocks back: live, restarting")
+	w.remove(&netv1.PortBlock{ObjectMeta: metav1.ObjectMeta{Name: "203.0.113.3.1024"}})
+	w.natSays("g", "given their PortBlocks back: restarting")
+	w.readiness("restarting", corev1.ConditionTrue, 0)
+	w.readiness("restarting", corev1.ConditionUnknown, time.Hour)
+	w.absent(newGateway("g", "", nil))
+}
