@@ -25,7 +25,7 @@ func (c *cloud) testConnection(t *testing.T) {
 	found := output{stdout: "vpc.vpc.mnicloud.jp/net\n"}
 
 	t.Run("no cloud", func(t *testing.T) {
-		require.Equal(t, output{code: ExitFailure, stderr: "error: no cloud found: run `mni up`, or give a kubeconfig with --kubeconfig\n"}, get(t.TempDir()))
+		require.Equal(t, output{code: ExitFailure, stderr: "error: no cloud found: log in with `mni login`, run `mni up`, or give a kubeconfig with --kubeconfig\n"}, get(t.TempDir()))
 	})
 	t.Run("the machine's own cloud", func(t *testing.T) {
 		state := t.TempDir()

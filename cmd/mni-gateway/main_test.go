@@ -10,6 +10,8 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"math/big"
@@ -53,9 +55,30 @@ func testsOrCredential(m *testing.M) int {
 	}
 	klog.SetLogger(logr.Discard())
 	ctrl.SetLogger(logr.Discard())
-	// The command line silences Kubernetes' libraries when it first looks for a cloud: before any of them runs here.
-	commandLine(context.Background(), genericiooptions.IOStreams{Out: io.Discard, ErrOut: io.Discard}, "get", "--kubeconfig", os.DevNull)
+	if err := silenceLibraries(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	return apiserver.Main(m)
+}
+
+// silenceLibraries has the command line silence Kubernetes' libraries, as it does when it first looks for a cloud, before any of
+// them runs here: their logger is the process's.
+func silenceLibraries() error {
+	file, err := os.CreateTemp("", "kubeconfig")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(file.Name()) }()
+	_, err = file.WriteString("{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a}}], clusters: [{name: a, cluster: {server: 'https://127.0.0.1:1'}}]}")
+	if err := errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	var said bytes.Buffer
+	if commandLine(context.Background(), genericiooptions.IOStreams{Out: io.Discard, ErrOut: &said}, "api-resources", "--kubeconfig", file.Name()); !strings.Contains(said.String(), "https://127.0.0.1:1") {
+		return fmt.Errorf("no cloud was looked for: %s", &said)
+	}
+	return nil
 }
 
 // patience bounds each wait for a condition.
