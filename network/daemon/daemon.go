@@ -194,7 +194,8 @@ func (d *daemon) converge(ctx context.Context) error {
 func (d *daemon) input(ctx context.Context) (desired.Input, error) {
 	in, err := d.objects.input(ctx)
 	in.Node, in.ExtraHosts, in.Address = d.options.NodeName, d.options.ExtraHosts, d.address(in)
-	in.Reserved, in.GivenBack = d.options.reserved(), d.portBlocks.givenBack()
+	in.Reserved = d.options.reserved()
+	in.GivenBack, in.Draining = d.portBlocks.leaving()
 	return in, err
 }
 

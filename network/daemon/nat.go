@@ -14,14 +14,21 @@ func (p *programmer) natWants() (wants map[uint32]int, ready bool, err error) {
 	return wants, true, err
 }
 
-// collectNAT removes flows of NATGateways that timed out.
-func (p *programmer) collectNAT() error {
+// collectNAT removes flows of NATGateways that timed out, and of interfaces that are gone. It returns how many each block has.
+func (p *programmer) collectNAT() (map[datapath.PortBlock]int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	nics, err := p.datapath.NICs.List()
+	if err != nil {
+		return nil, err
+	}
+	there := map[datapath.EndpointKey]bool{}
+	for _, nic := range nics {
+		there[datapath.EndpointKey{VNI: nic.VNI, Address: nic.Address}] = true
+	}
 	now, err := datapath.SinceBoot()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	_, err = p.datapath.NAT.Collect(now)
-	return err
+	return p.datapath.NAT.Collect(now, func(key datapath.EndpointKey) bool { return there[key] })
 }

@@ -23,6 +23,8 @@ const (
 	collectInterval = 10 * time.Second
 	// keepUnneeded is how long a block is kept that nothing leaves by any more: Pods are replaced.
 	keepUnneeded = 30 * time.Second
+	// keepIdle is how long a block is kept that has no flow, beside the spare one.
+	keepIdle = 2 * time.Minute
 	// growSoon is the time within which the next growth is twice as large, up to mostGrowth.
 	growSoon, mostGrowth = 3 * time.Second, 16
 	// moreCandidates are tried for blocks that another node got first.
@@ -47,9 +49,11 @@ type portBlocks struct {
 	// short are gateways that had no free block.
 	short map[string]bool
 
+	idle desired.IdlePortBlocks
+
 	mu sync.Mutex
-	// returned are no more translated with; they are removed.
-	returned map[string]bool
+	// returned are no more translated with; they are removed. Draining begin nothing new.
+	returned, draining map[string]bool
 }
 
 type growth struct {
@@ -64,14 +68,15 @@ func newPortBlocks(api client.Client, o *objects, input func(context.Context) (d
 	}
 }
 
-// givenBack are the names of blocks that this node translates with no more. A nil portBlocks has none.
-func (k *portBlocks) givenBack() map[string]bool {
+// leaving are the names of blocks that this node translates with no more, and of those with which it begins nothing new. A nil portBlocks
+// has none.
+func (k *portBlocks) leaving() (returned, draining map[string]bool) {
 	if k == nil {
-		return nil
+		return nil, nil
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return maps.Clone(k.returned)
+	return maps.Clone(k.returned), k.draining
 }
 
 // run keeps the node's blocks until ctx ends.
@@ -100,7 +105,7 @@ func (k *portBlocks) run(ctx context.Context) error {
 			continue
 		}
 		if time.Since(collected) >= collectInterval {
-			if err := k.programmer.collectNAT(); err != nil {
+			if err := k.collect(ctx); err != nil && ctx.Err() == nil {
 				k.log.Error("collect flows of NATGateways", "error", err)
 			}
 			collected = time.Now()
@@ -120,8 +125,47 @@ func (k *portBlocks) run(ctx context.Context) error {
 	}
 }
 
+// collect removes flows that ended, and gives blocks back that have had none for a while.
+func (k *portBlocks) collect(ctx context.Context) error {
+	if idle, err := k.nothingToDo(ctx); err != nil || idle {
+		return err
+	}
+	live, err := k.programmer.collectNAT()
+	if err != nil {
+		return err
+	}
+	in, err := k.input(ctx)
+	if err != nil {
+		return err
+	}
+	back := k.idle.Look(in, live, time.Now(), keepIdle)
+	k.mu.Lock()
+	changed := !maps.Equal(k.draining, k.idle.Draining())
+	k.draining = maps.Clone(k.idle.Draining())
+	k.mu.Unlock()
+	if changed {
+		k.programmer.kick()
+	}
+	return k.giveBack(ctx, back)
+}
+
+// nothingToDo tells that there is no NATGateway and no block of this node's.
+func (k *portBlocks) nothingToDo(ctx context.Context) (bool, error) {
+	var gateways netv1.NATGatewayList
+	var blocks netv1.PortBlockList
+	for _, list := range []client.ObjectList{&gateways, &blocks} {
+		if err := k.objects.cache.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+			return false, fmt.Errorf("list %T: %w", list, err)
+		}
+	}
+	return len(gateways.Items)+len(blocks.Items) == 0, nil
+}
+
 // step claims what is needed and gives back what is not. Wants are the Subnets whose spare block is in use, by VNI, and how many they had.
 func (k *portBlocks) step(ctx context.Context, wants map[uint32]int) error {
+	if idle, err := k.nothingToDo(ctx); err != nil || idle {
+		return err
+	}
 	in, err := k.input(ctx)
 	if err != nil {
 		return err
@@ -156,7 +200,9 @@ func (k *portBlocks) grow(in desired.Input, wants map[uint32]int) map[string]int
 	}
 	have := map[string]int{}
 	for _, b := range desired.OwnPortBlocks(in) {
-		have[b.Spec.NATGateway]++
+		if !in.GivenBack[b.Name] && !in.Draining[b.Name] {
+			have[b.Spec.NATGateway]++
+		}
 	}
 	more := map[string]int{}
 	for vni, g := range desired.Serving(in) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/cilium/ebpf"
 )
@@ -30,6 +31,8 @@ type NATState struct {
 	// Subnets are those that a NATGateway serves, by VNI, with this node's blocks of it. The last of them is the spare one. A Subnet
 	// without any drops what it sends out.
 	Subnets map[uint32][]PortBlock
+	// Kept are blocks with which a Subnet begins no flow any more, and whose flows go on.
+	Kept map[uint32][]PortBlock
 	// Members have the blocks of external addresses, by their address on the underlay; the zero Addr means this node.
 	Members map[PortBlock]netip.Addr
 }
@@ -99,11 +102,11 @@ func (n *NAT) Sync(s NATState) (int, error) {
 		return total, err
 	}
 	for slot, block := range before {
-		n.purged = n.purged && slots[slot] == block
+		n.purged = n.purged && (slots[slot] == block || s.has(slot.vni, block))
 	}
 	if !n.purged {
 		awaitPrograms()
-		if err := n.purge(slots); err != nil {
+		if err := n.purge(s); err != nil {
 			return total, err
 		}
 		n.purged = true
@@ -132,6 +135,11 @@ func (n *NAT) State() (NATState, error) {
 	}
 	s.Members, err = n.owners.List()
 	return s, err
+}
+
+// has tells whether a Subnet may have flows with a block's ports.
+func (s NATState) has(vni uint32, b PortBlock) bool {
+	return slices.Contains(s.Subnets[vni], b) || slices.Contains(s.Kept[vni], b)
 }
 
 // add sets what is new or different.

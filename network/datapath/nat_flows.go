@@ -63,19 +63,23 @@ func (n *NAT) List() ([]NATFlow, error) {
 	return flows, err
 }
 
-// Collect removes entries that timed out. It returns how many live flows and mappings each block has. An entry that a packet makes anew
-// meanwhile stays, so that no half of a pair is taken from one that is in use.
-func (n *NAT) Collect(now time.Duration) (live map[PortBlock]int, err error) {
+// Collect removes entries that timed out, and those of interfaces that are not there. It returns how many live flows and mappings each
+// block has. An entry that a packet makes anew meanwhile stays, so that no half of a pair is taken from one that is in use.
+func (n *NAT) Collect(now time.Duration, there func(EndpointKey) bool) (live map[PortBlock]int, err error) {
 	live = map[PortBlock]int{}
 	var dead []natEntry
+	var gone []bpfConntrackKey
 	err = n.each(func(e natEntry) {
 		switch {
+		case !there(EndpointKey{e.flow.Vni, fromAddress(e.flow.Via)}):
+			gone = append(gone, e.key)
 		case e.expired(now):
 			dead = append(dead, e)
 		case e.forward():
 			live[blockOf(e.external())]++
 		}
 	})
+	err = errors.Join(err, n.forget(gone))
 	for i := range dead {
 		err = errors.Join(err, n.collect(&dead[i], now))
 	}
@@ -102,27 +106,36 @@ func (n *NAT) collect(e *natEntry, now time.Duration) error {
 }
 
 // purge removes the entries of ports that a Subnet does not have.
-func (n *NAT) purge(slots map[natSlot]PortBlock) error {
+func (n *NAT) purge(s NATState) error {
 	type use struct {
 		vni   uint32
 		block PortBlock
 	}
-	has := map[use]bool{}
-	for slot, block := range slots {
-		has[use{slot.vni, block}] = true
-	}
+	known := map[use]bool{}
 	var gone []bpfConntrackKey
 	err := n.each(func(e natEntry) {
-		if !has[use{e.flow.Vni, blockOf(e.external())}] {
+		u := use{e.flow.Vni, blockOf(e.external())}
+		has, asked := known[u]
+		if !asked {
+			has = s.has(u.vni, u.block)
+			known[u] = has
+		}
+		if !has {
 			gone = append(gone, e.key)
 		}
 	})
-	for i := range gone {
-		if deleteErr := n.flows.Delete(bytesOf(&gone[i])); deleteErr != nil && !errors.Is(deleteErr, ebpf.ErrKeyNotExist) {
-			err = errors.Join(err, fmt.Errorf("%s: delete: %w", bpfMapNatFlows, deleteErr))
+	return errors.Join(err, n.forget(gone))
+}
+
+// forget removes entries.
+func (n *NAT) forget(keys []bpfConntrackKey) error {
+	var errs []error
+	for i := range keys {
+		if err := n.flows.Delete(bytesOf(&keys[i])); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			errs = append(errs, fmt.Errorf("%s: delete: %w", bpfMapNatFlows, err))
 		}
 	}
-	return err
+	return errors.Join(errs...)
 }
 
 // each visits every entry that is there all the time, in batches: nothing that programs write meanwhile makes it miss one.

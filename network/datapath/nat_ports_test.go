@@ -225,7 +225,7 @@ func TestFlowsEndWithTime(t *testing.T) {
 			test.packets(c, in)
 		}
 		collect := func() (flows int) {
-			_, err := n.NAT.Collect(time.Duration(n.seconds()) * time.Second)
+			_, err := n.NAT.Collect(time.Duration(n.seconds())*time.Second, there)
 			require.NoError(t, err)
 			for key := range n.entries() {
 				if e := (natEntry{key: key}); !e.mapping() {
@@ -258,6 +258,45 @@ func TestAClosedConnectionsPortsBeginANewOne(t *testing.T) {
 		[]netip.AddrPort{flows[0].Inner, flows[0].Remote, flows[0].External})
 }
 
+func there(EndpointKey) bool { return true }
+
+func TestFlowsEndWithTheirInterface(t *testing.T) {
+	c, g := newShared(t)
+	n := c.nodes[0]
+	g.gives(n, block(shared, 2048), 1002)
+	c.a1.sends(c.a1.udp(4000, outsider+":53").frame()).leaves()
+	c.a3.sends(c.a3.udp(4000, outsider+":53").frame()).leaves()
+	live, err := n.NAT.Collect(time.Duration(n.seconds())*time.Second, func(key EndpointKey) bool { return key == EndpointKey{1002, addr("10.0.2.11")} })
+	require.NoError(t, err)
+	require.Equal(t, map[PortBlock]int{block(shared, 2048): 2}, live)
+	for _, flow := range n.entries() {
+		require.EqualValues(t, 1002, flow.Vni)
+	}
+}
+
+// A block that is to be given back begins no flow, and those that it has go on.
+func TestFlowsOfABlockThatIsKeptGoOn(t *testing.T) {
+	c, _ := newShared(t)
+	n := c.nodes[0]
+	send := func(port uint16) uint16 {
+		return c.a1.sends(c.a1.udp(port, outsider+":53").frame()).leaves().externalPort()
+	}
+	before := send(4000)
+	s := NATState{
+		Subnets: map[uint32][]PortBlock{1001: {block(shared, 2048)}}, Kept: map[uint32][]PortBlock{1001: {block(shared, 1024)}},
+		Members: map[PortBlock]netip.Addr{block(shared, 1024): {}, block(shared, 2048): {}},
+	}
+	_, err := n.NAT.Sync(s)
+	require.NoError(t, err)
+	require.Equal(t, before, send(4000))
+	n.gets(fromOutside(outsider+":53", at(shared, before)).frame()).reaches(c.a1)
+	require.GreaterOrEqual(t, send(4001), uint16(2048))
+	s.Kept, s.Members = nil, map[PortBlock]netip.Addr{block(shared, 2048): {}}
+	_, err = n.NAT.Sync(s)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, send(4000), uint16(2048))
+}
+
 // What a packet makes anew while entries are collected stays.
 func TestCollectionTakesNothingFromAFlowInUse(t *testing.T) {
 	c, _ := newShared(t)
@@ -270,7 +309,7 @@ func TestCollectionTakesNothingFromAFlowInUse(t *testing.T) {
 		require.NoError(t, n.NAT.collect(&read, now))
 	}
 	require.Len(t, n.entries(), 4)
-	live, err := n.NAT.Collect(now)
+	live, err := n.NAT.Collect(now, there)
 	require.NoError(t, err)
 	require.Equal(t, map[PortBlock]int{block(shared, 1024): 2}, live)
 	n.gets(fromOutside(outsider+":53", at(shared, port)).frame()).reaches(c.a1)

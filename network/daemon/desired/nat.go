@@ -36,16 +36,25 @@ func (s *State) addNAT(in Input, local []Attachment, nodes map[string]netip.Addr
 		}
 	}
 	serving := Serving(in)
-	own := map[string][]datapath.PortBlock{}
+	own, draining := map[string][]datapath.PortBlock{}, map[string][]datapath.PortBlock{}
 	for _, b := range OwnPortBlocks(in) {
-		if block, ok := portBlockOf(b); ok && !in.GivenBack[b.Name] {
+		block, ok := portBlockOf(b)
+		switch {
+		case !ok, in.GivenBack[b.Name]:
+			continue
+		case in.Draining[b.Name]:
+			draining[b.Spec.NATGateway] = append(draining[b.Spec.NATGateway], block)
+		default:
 			own[b.Spec.NATGateway] = append(own[b.Spec.NATGateway], block)
-			s.NAT.Members[block] = netip.Addr{}
 		}
+		s.NAT.Members[block] = netip.Addr{}
 	}
 	for _, a := range local {
 		if gateway := serving[a.Interface.VNI]; gateway != nil {
 			s.NAT.Subnets[a.Interface.VNI] = own[gateway.Name]
+			if kept := draining[gateway.Name]; len(kept) > 0 {
+				s.NAT.Kept[a.Interface.VNI] = kept
+			}
 		}
 	}
 }

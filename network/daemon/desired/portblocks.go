@@ -26,6 +26,9 @@ func PlanPortBlocks(in Input, grow map[string]int) PortBlockPlan {
 	mine := map[string]bool{}
 	for _, b := range OwnPortBlocks(in) {
 		mine[b.Name] = true
+		if in.GivenBack[b.Name] || in.Draining[b.Name] {
+			continue
+		}
 		have[b.Spec.NATGateway]++
 		if needed[b.Spec.NATGateway] == nil {
 			plan.Unneeded = append(plan.Unneeded, b)

@@ -41,10 +41,11 @@ type Input struct {
 	AddressPools []netv1.AddressPool
 	FloatingIPs  []netv1.FloatingIP
 	NATGateways  []netv1.NATGateway
-	// PortBlocks are all nodes'. GivenBack are the names of those of this node that it translates with no more.
-	PortBlocks []netv1.PortBlock
-	GivenBack  map[string]bool
-	Slices     []discoveryv1.EndpointSlice
+	// PortBlocks are all nodes'. GivenBack are the names of those of this node that it translates with no more,
+	// Draining of those with which it begins nothing new.
+	PortBlocks          []netv1.PortBlock
+	GivenBack, Draining map[string]bool
+	Slices              []discoveryv1.EndpointSlice
 
 	SecurityGroups  []netv1.SecurityGroup
 	NetworkPolicies []networkingv1.NetworkPolicy
@@ -87,7 +88,7 @@ func newState() State {
 		Services:   map[datapath.ServiceKey]datapath.Service{},
 		Externals:  map[netip.Prefix]datapath.External{},
 		Floatings:  map[datapath.FloatingKey]datapath.Floating{},
-		NAT:        datapath.NATState{Subnets: map[uint32][]datapath.PortBlock{}, Members: map[datapath.PortBlock]netip.Addr{}},
+		NAT:        datapath.NATState{Subnets: map[uint32][]datapath.PortBlock{}, Kept: map[uint32][]datapath.PortBlock{}, Members: map[datapath.PortBlock]netip.Addr{}},
 		Policies:   map[uint32]Policies{},
 	}
 }
