@@ -58,6 +58,8 @@ type NAT struct {
 	flows   *ebpf.Map
 	// purged tells that no flow is left of what an earlier process gave back.
 	purged bool
+	// kept are the blocks that began no flow any more when it was last brought to what it should be.
+	kept map[uint32][]PortBlock
 }
 
 func newNAT(m map[string]*ebpf.Map) *NAT {
@@ -104,6 +106,11 @@ func (n *NAT) Sync(s NATState) (int, error) {
 	for slot, block := range before {
 		n.purged = n.purged && (slots[slot] == block || s.has(slot.vni, block))
 	}
+	for vni, blocks := range n.kept {
+		for _, block := range blocks {
+			n.purged = n.purged && s.has(vni, block)
+		}
+	}
 	if !n.purged {
 		awaitPrograms()
 		if err := n.purge(s); err != nil {
@@ -111,6 +118,7 @@ func (n *NAT) Sync(s NATState) (int, error) {
 		}
 		n.purged = true
 	}
+	n.kept = s.Kept
 	return total, nil
 }
 
