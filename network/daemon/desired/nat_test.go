@@ -80,11 +80,8 @@ func TestASubnetThatIsServedHasThisNodesPortsAndEveryNodeKnowsWhose(t *testing.T
 
 func TestWhatIsNoBlockTranslatesNothing(t *testing.T) {
 	in := sharing(t)
-	in.PortBlocks = nil
-	for _, b := range []netv1.PortBlock{
+	in.PortBlocks = []netv1.PortBlock{
 		claimed("203.0.113.5", 512, "node-1", "out", 1), claimed("203.0.113.5", 1025, "node-1", "out", 1), claimed("203.0.113.5", 65536, "node-1", "out", 1),
-	} {
-		in.PortBlocks = append(in.PortBlocks, b)
 	}
 	s := Compute(in)
 	require.Equal(t, map[uint32][]datapath.PortBlock{1001: nil}, s.NAT.Subnets)
