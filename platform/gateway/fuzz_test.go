@@ -205,6 +205,12 @@ func (g *glance) Write(b []byte) (int, error) {
 	return g.ResponseRecorder.Write(b)
 }
 
+// Flush implements http.Flusher: a watch begins with it, before its first event.
+func (g *glance) Flush() {
+	g.WriteHeader(http.StatusOK) // unless there is one
+	g.ResponseRecorder.Flush()
+}
+
 // shows says what an answer shows that this user must not see.
 func (f *fuzzer) shows(a *attack, body string, header http.Header) string {
 	user := a.user
