@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/mnicloud/mnicloud/kit/agent"
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 	network "github.com/mnicloud/mnicloud/network/config"
 	gateway "github.com/mnicloud/mnicloud/platform/gateway/config"
@@ -74,7 +75,7 @@ type External struct {
 	BFDIntervalMilliseconds, BFDMultiplier int
 }
 
-// Install applies everything and waits until the API server serves the defined kinds.
+// Install waits for the API server, applies everything and waits until the defined kinds are served.
 func Install(ctx context.Context, config *rest.Config, values Values) error {
 	objects, err := Objects(values)
 	if err != nil {
@@ -83,6 +84,9 @@ func Install(ctx context.Context, config *rest.Config, values Values) error {
 	scheme := runtime.NewScheme()
 	if err := apiextensions.AddToScheme(scheme); err != nil {
 		return err
+	}
+	if err := agent.AwaitReady(ctx, config); err != nil {
+		return fmt.Errorf("wait for the API server: %w", err)
 	}
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = 100, 100

@@ -201,7 +201,8 @@ func (o Options) manifests() spec {
 		fmt.Sprintf("--nodes=%d", o.Nodes), "--dns-image="+o.DNSImage,
 		"--pool="+o.Outside.Pool.String(), "--peer="+o.Outside.Peer.String())
 	config := o.kubeconfig("installer", o.cert(o.Instance.PKIDir(), "installer"))
-	s.Once, s.After, s.files = true, []string{APIServer}, []File{config}
+	// It renders them while the API server starts, and waits itself for that.
+	s.Once, s.After, s.files = true, []string{Etcd}, []File{config}
 	return s
 }
 

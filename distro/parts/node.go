@@ -106,7 +106,8 @@ func (o Options) netd(n instance.Node) spec {
 		"--socket="+netdSocket, "--queue-dir=/var/lib/mni-netd/queue", "--cni-conf="+cniConf)
 	s.files, s.certs = []File{kubeconfig}, []pki.Request{client}
 	s.Env = []string{"GOMEMLIMIT=128MiB"}
-	// It loads its programs at once, and waits itself for what it watches.
+	// It loads its programs while the API server starts, and waits itself for what it watches.
+	s.After = []string{Etcd}
 	s.Ready = &supervisor.Probe{URL: "http://" + onNode(n, 9440) + "/readyz"}
 	return s
 }
@@ -124,5 +125,6 @@ func (o Options) machineNetd() spec {
 	s.Ready = &supervisor.Probe{URL: "http://" + o.on(9440) + "/readyz"}
 	s.Env = []string{"GOMEMLIMIT=128MiB"}
 	s.files, s.certs = []File{kubeconfig}, []pki.Request{client}
+	s.After = []string{Etcd}
 	return s
 }

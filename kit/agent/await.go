@@ -40,6 +40,25 @@ func Await(ctx context.Context, config *rest.Config, resources ...schema.GroupVe
 	return nil
 }
 
+// AwaitReady returns when the API server says that it is ready.
+func AwaitReady(ctx context.Context, config *rest.Config) error {
+	httpClient, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return err
+	}
+	url, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url.JoinPath("readyz").String(), http.NoBody)
+	if err != nil {
+		return err
+	}
+	return wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(context.Context) (bool, error) {
+		return serves(httpClient, request), nil
+	})
+}
+
 // serves tells whether the request is answered with what it asks for.
 func serves(httpClient *http.Client, request *http.Request) bool {
 	response, err := httpClient.Do(request)

@@ -36,3 +36,21 @@ func TestWhatIsNotDefinedOrMayNotBeReadIsWaitedFor(t *testing.T) {
 	}
 	require.NoError(t, <-done)
 }
+
+func TestAServerThatIsNotReadyIsWaitedFor(t *testing.T) {
+	answers := make(chan int, 2)
+	answers <- http.StatusInternalServerError
+	answers <- http.StatusOK
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/readyz" {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		w.WriteHeader(<-answers)
+	}))
+	defer server.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	require.NoError(t, AwaitReady(ctx, &rest.Config{Host: server.URL}))
+	require.Empty(t, answers)
+}
