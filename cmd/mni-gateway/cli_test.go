@@ -17,6 +17,7 @@ import (
 	"github.com/mnicloud/mnicloud/cli"
 	authv1 "github.com/mnicloud/mnicloud/services/auth/api/v1alpha1"
 	"github.com/mnicloud/mnicloud/test/apiserver"
+	"github.com/mnicloud/mnicloud/test/seeds"
 )
 
 // commandLine runs a command line of mni in this process.
@@ -73,37 +74,12 @@ func (h *atHome) login(user, profile string, more ...string) said {
 	return h.mni(right+"\n", append(args, more...)...)
 }
 
-// The first of these is the document that the seeds print, unchanged; the other is its like in the short form.
-const shortDocuments = `apiVersion: vpc/v1alpha
-kind: Vpc
-metadata:
-  name: demo-vpc
-  namespace: tenant-a
-  displayName: "Tenant A Shared VPC"
-  description: "VPC for tenant-a workloads"
-  labels:
-    env: dev
-    owner: platform-team
-spec:
-  cidr: 10.42.0.0/16
----
+// shortDocuments are the seeds' Vpc and a Subnet in the same form.
+const shortDocuments = seeds.Vpc + `---
 apiVersion: vpc/v1alpha
 kind: Subnet
 metadata: {name: front, namespace: tenant-a}
 spec: {vpc: demo-vpc, cidr: 10.42.1.0/24}
-`
-
-// seedFloatingIP is the other document that the seeds print.
-const seedFloatingIP = `apiVersion: vpc.mnicloud.jp/v1alpha1
-kind: FloatingIP
-metadata:
-  name: my-fip
-  namespace: tenant-a
-spec:
-  externalIP: my-eip
-  target:
-    type: virtualMachines
-    name: my-vm
 `
 
 func TestTheCommandLineWorksThroughTheGatewayAsWhoIsLoggedIn(t *testing.T) {
@@ -115,7 +91,7 @@ func TestTheCommandLineWorksThroughTheGatewayAsWhoIsLoggedIn(t *testing.T) {
 		return s.code == 0 && strings.Contains(s.out, "Tenants: red (viewer), tenant-a (member). Without --tenant you work in tenant-a.")
 	})
 
-	all := shortDocuments + "---\n" + seedFloatingIP
+	all := shortDocuments + "---\n" + seeds.FloatingIP
 	require.Equal(t, "vpc/demo-vpc created\nsubnet/front created\nfloatingip/my-fip created\n", h.must(all, "apply", "-f", "-"))
 	require.Equal(t, "vpc/demo-vpc unchanged\nsubnet/front unchanged\nfloatingip/my-fip unchanged\n", h.must(all, "apply", "-f", "-"))
 	broken := h.mni(strings.Replace(all, "10.42.1.0/24", "nonsense", 1)+"---\napiVersion: vpc/v1alpha\nkind: Vpc\nmetadata: {name: more}\nspec: {cidr: 10.43.0.0/16}\n", "apply", "-f", "-")
@@ -141,7 +117,7 @@ func TestTheCommandLineWorksThroughTheGatewayAsWhoIsLoggedIn(t *testing.T) {
 	require.ElementsMatch(t, []string{"vpc/more deleted", "subnet/front deleted"}, strings.Split(strings.TrimSpace(h.must("", "delete", "vpc/more", "subnet/front", "--timeout", "1m")), "\n"))
 	require.Equal(t, 2, h.mni("", "get", "vpc", "-t", "red", "-n", "tenant-a").code, "two tenants")
 	for _, command := range []string{"apply", "delete"} {
-		s := h.mni(strings.ReplaceAll(seedFloatingIP, "tenant-a", "tenant-b"), command, "-f", "-")
+		s := h.mni(strings.ReplaceAll(seeds.FloatingIP, "tenant-a", "tenant-b"), command, "-f", "-")
 		require.Equal(t, 1, s.code)
 		require.Contains(t, s.err, "error: standard input:5: floatingip/my-fip: there is no tenant \"tenant-b\" that you are a member of; ")
 	}

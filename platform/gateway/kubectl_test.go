@@ -14,6 +14,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/mnicloud/mnicloud/test/apiserver"
+	"github.com/mnicloud/mnicloud/test/seeds"
 )
 
 // kubectl is upstream's, with a kubeconfig of a user whose namespace is a tenant's name.
@@ -54,34 +55,6 @@ func (k *kubectl) run(stdin string, args ...string) string {
 	return out
 }
 
-// The documents that the seeds print, unchanged.
-const (
-	seedVpc = `apiVersion: vpc/v1alpha
-kind: Vpc
-metadata:
-  name: demo-vpc
-  namespace: tenant-a
-  displayName: "Tenant A Shared VPC"
-  description: "VPC for tenant-a workloads"
-  labels:
-    env: dev
-    owner: platform-team
-spec:
-  cidr: 10.42.0.0/16
-`
-	seedFloatingIP = `apiVersion: vpc.mnicloud.jp/v1alpha1
-kind: FloatingIP
-metadata:
-  name: my-fip
-  namespace: tenant-a
-spec:
-  externalIP: my-eip
-  target:
-    type: virtualMachines
-    name: my-vm
-`
-)
-
 func TestUpstreamKubectlWorksUnchanged(t *testing.T) {
 	w := newWorld(t)
 	w.tenant("tenant-a")
@@ -103,17 +76,17 @@ func TestUpstreamKubectlWorksUnchanged(t *testing.T) {
 	k.run("", "patch", "vpc", "demo", "--type=json", "-p", `[{"op":"add","path":"/metadata/labels/c","value":"d"}]`)
 
 	for range 2 { // apply, and apply again
-		k.run(seedVpc, "apply", "-f", "-")
+		k.run(seeds.Vpc, "apply", "-f", "-")
 	}
-	require.Contains(t, k.run(seedVpc, "apply", "-f", "-"), "unchanged")
+	require.Contains(t, k.run(seeds.Vpc, "apply", "-f", "-"), "unchanged")
 	short := k.run("", "get", "vpcs.v1alpha.vpc", "-n", "tenant-a", "demo-vpc", "-o", "yaml")
 	for _, line := range []string{"apiVersion: vpc/v1alpha\n", "displayName: Tenant A Shared VPC\n", "description: VPC for tenant-a workloads\n", "namespace: tenant-a\n"} {
 		require.Contains(t, short, line)
 	}
 	require.Contains(t, k.run("", "get", "vpc", "-n", "tenant-a", "demo-vpc", "-o", "yaml"), "mnicloud.jp/display-name: Tenant A Shared VPC")
 
-	require.Contains(t, k.run(seedFloatingIP, "apply", "-f", "-"), "floatingip.vpc.mnicloud.jp/my-fip created")
-	require.Contains(t, k.run(seedFloatingIP, "apply", "-f", "-"), "unchanged")
+	require.Contains(t, k.run(seeds.FloatingIP, "apply", "-f", "-"), "floatingip.vpc.mnicloud.jp/my-fip created")
+	require.Contains(t, k.run(seeds.FloatingIP, "apply", "-f", "-"), "unchanged")
 
 	refused, err := k.try("", "get", "vpc", "-n", "globex")
 	require.Error(t, err)

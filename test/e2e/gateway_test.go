@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/mnicloud/mnicloud/test/cloud"
+	"github.com/mnicloud/mnicloud/test/seeds"
 )
 
 // person is somebody with settings of its own on this machine, who reaches the cloud by `mni login` only.
@@ -124,20 +125,8 @@ metadata: {name: gw-blue}
 spec: {members: [{user: gw-eve, role: owner}]}
 `
 
-// The first document is the one that the seeds print, unchanged.
-const gatewayDocuments = `apiVersion: vpc/v1alpha
-kind: Vpc
-metadata:
-  name: demo-vpc
-  namespace: tenant-a
-  displayName: "Tenant A Shared VPC"
-  description: "VPC for tenant-a workloads"
-  labels:
-    env: dev
-    owner: platform-team
-spec:
-  cidr: 10.42.0.0/16
----
+// gatewayDocuments are both documents of the seeds, and what the Vpc needs to have a workload.
+const gatewayDocuments = seeds.Vpc + `---
 apiVersion: vpc/v1alpha
 kind: Subnet
 metadata: {name: front, namespace: tenant-a}
@@ -148,17 +137,7 @@ kind: Container
 metadata: {name: web, namespace: tenant-a}
 spec: {subnet: front, image: registry.mni.internal/mni/busybox:latest, command: [sh, -c, "echo hello from web; sleep 1000000"]}
 ---
-apiVersion: vpc.mnicloud.jp/v1alpha1
-kind: FloatingIP
-metadata:
-  name: my-fip
-  namespace: tenant-a
-spec:
-  externalIP: my-eip
-  target:
-    type: virtualMachines
-    name: my-vm
-`
+` + seeds.FloatingIP
 
 func TestUsersDoEverythingThroughTheGatewayAndSeeTheirOwnTenantsOnly(t *testing.T) {
 	t.Parallel()
