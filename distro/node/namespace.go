@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -22,7 +23,13 @@ const (
 	// CNIBinDir has the network plugins that the container runtime runs, CNIConfDir the configuration that mni-netd writes.
 	CNIBinDir  = "/run/mni/cni/bin"
 	CNIConfDir = "/run/mni/cni/net.d"
+	// ProxyBinDir has the only programs of the machine that kube-proxy finds. It would clean up after its iptables mode at each start,
+	// forty times calling a program that the cloud does without.
+	ProxyBinDir = "/run/mni/kube-proxy/bin"
 )
+
+// proxyPrograms are the machine's programs in ProxyBinDir.
+var proxyPrograms = []string{"nft"}
 
 // plugins are links in CNIBinDir to one program, which looks at the name it is called by.
 var plugins = []string{"mni-cni", "loopback"}
@@ -49,6 +56,9 @@ func MountRunDir(inst instance.Instance) error {
 // Ensure makes the node's mount namespace, unless it is pinned already. The node's network namespace must exist.
 // binDir is the machine's folder of programs; resolver the content of the node's resolv.conf.
 func Ensure(n instance.Node, binDir string, resolver []byte) error {
+	if err := linkPrograms(n); err != nil {
+		return fmt.Errorf("%s: %w", n.Name(), err)
+	}
 	pin := n.MountNamespace()
 	if underlay.Pinned(pin) {
 		return nil
@@ -100,6 +110,24 @@ func pinNew(n instance.Node, binDir, pin string, processor ...int) error {
 		return errTooEarly
 	case err != nil:
 		return fmt.Errorf("pin its mount namespace: %w", err)
+	}
+	return nil
+}
+
+// linkPrograms fills ProxyBinDir, also of a node that an older build made.
+func linkPrograms(n instance.Node) error {
+	dir := outside(n, ProxyBinDir)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, name := range proxyPrograms {
+		program, err := exec.LookPath(name)
+		if err != nil {
+			return fmt.Errorf("kube-proxy needs it: %w", err)
+		}
+		if err := os.Symlink(program, filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
 	}
 	return nil
 }

@@ -41,6 +41,13 @@ const (
 
 const kube = "mni-kube"
 
+// Priorities among the parts where the processor is short: first what every other part waits for, then what a Pod's start waits for.
+// What starts Pods itself has none, as they would inherit it.
+const (
+	firstServed  = -10
+	secondServed = -5
+)
+
 func (o Options) controlPlane() []spec {
 	return []spec{
 		o.etcd(), o.apiServer(), o.controllerManager(), o.scheduler(), o.registry(), o.images(), o.nodeImages(), o.manifests(), o.cloud(),
@@ -75,6 +82,7 @@ func (o Options) etcd() spec {
 	)
 	s.certs = []pki.Request{cert}
 	s.Env = []string{"GOMEMLIMIT=512MiB"}
+	s.Place.Nice = firstServed
 	s.Ready = &supervisor.Probe{URL: clients + "/health", CA: ca, Cert: client.CertFile(), Key: client.KeyFile()}
 	return s
 }
@@ -109,6 +117,7 @@ func (o Options) apiServer() spec {
 	s.files, s.certs = []File{policy}, []pki.Request{serving, toEtcd, toKubelet, frontProxy}
 	s.Env = []string{"GOMEMLIMIT=1GiB", "GOGC=200"}
 	s.After = []string{Etcd}
+	s.Place.Nice = firstServed
 	s.Ready = o.healthy(o.APIServerURL() + "/readyz")
 	s.StopTimeout = 15 * time.Second
 	return s
@@ -141,11 +150,15 @@ func (o Options) controllerManager() spec {
 		"--root-ca-file="+store.CertFile(pki.Cluster), "--service-account-private-key-file="+store.ServiceAccountKeyFile(),
 		// A lost node's workloads run elsewhere within a minute: see docs/design/nodes.md.
 		"--node-monitor-period=2s", "--node-monitor-grace-period=20s",
+		// It makes a service account and a token for each of its controllers before any of them starts. The API server has priority
+		// and fairness; a limit here only makes that slow.
+		"--kube-api-qps=500", "--kube-api-burst=1000",
 		"--use-service-account-credentials=true", "--allocate-node-cidrs=false", "--profiling=false",
 		"--controllers=*,-node-ipam-controller,-node-route-controller,-certificatesigningrequest-signing-controller,"+
 			"-certificatesigningrequest-approving-controller,-certificatesigningrequest-cleaner-controller",
 	)
 	s.Env = []string{"GOMEMLIMIT=512MiB"}
+	s.Place.Nice = secondServed
 	s.Ready = o.healthy("https://" + o.on(10257) + "/healthz")
 	s.certs = []pki.Request{serving}
 	return o.kubeClient(s, config, cert)
@@ -162,6 +175,7 @@ func (o Options) scheduler() spec {
 		"--client-ca-file="+o.store().CertFile(pki.Cluster), "--profiling=false",
 	)
 	s.Env = []string{"GOMEMLIMIT=256MiB"}
+	s.Place.Nice = secondServed
 	s.Ready = o.healthy("https://" + o.on(10259) + "/healthz")
 	s.certs = []pki.Request{serving}
 	return o.kubeClient(s, config, cert)

@@ -188,7 +188,7 @@ mode: nftables
 hostnameOverride: %[1]s
 healthzBindAddress: %[2]s:10256
 metricsBindAddress: %[2]s:10249
-clientConnection: {kubeconfig: %[3]s}
+clientConnection: {kubeconfig: %[3]s, qps: 50, burst: 100}
 clusterCIDR: %[4]s
 detectLocalMode: ClusterCIDR
 nodePortAddresses: [primary]

@@ -31,6 +31,13 @@ const (
 	cniConf          = node.CNIConfDir + "/10-mni.conflist"
 )
 
+// How many flows the tables of a node have room for, and those of the machine, which has no workloads. The nodes share one machine's
+// memory, so they have half of what a node of its own has by default.
+const (
+	nodeFlows    = 65536
+	machineFlows = 8192
+)
+
 func (o Options) node(n instance.Node) []spec {
 	return []spec{o.containerd(n), o.netd(n), o.kubelet(n), o.kubeProxy(n), o.bgpd(n)}
 }
@@ -76,6 +83,7 @@ func (o Options) kubelet(n instance.Node) spec {
 		"--hostname-override="+n.Name(), "--node-ip="+n.Address().String())
 	s.files, s.certs = []File{kubeconfig, config}, []pki.Request{client, serving}
 	s.Env = []string{"GOMEMLIMIT=256MiB"}
+	s.Place.Nice = secondServed
 	// A kubelet that starts with the network in place is ready at once; it looks again only every few seconds.
 	s.After = []string{APIServer, Images, n.Name() + "/" + Containerd, n.Name() + "/" + Netd}
 	s.Ready = &supervisor.Probe{URL: "http://" + onNode(n, 10248) + "/healthz"}
@@ -89,8 +97,8 @@ func (o Options) kubeProxy(n instance.Node) spec {
 	config := File{Path: nodeConfig(n, "kube-proxy.yaml"), Content: kubeProxyConfig(o, n, kubeconfig.Path)}
 	s := o.nodePart(n, KubeProxy, kube, "kube-proxy", "--config="+config.Path)
 	s.files, s.certs = []File{kubeconfig, config}, []pki.Request{client}
-	s.Env = []string{"GOMEMLIMIT=128MiB"}
-	s.After = []string{APIServer}
+	s.Env = []string{"GOMEMLIMIT=128MiB", "PATH=" + node.ProxyBinDir}
+	s.After = []string{n.Name() + "/" + Kubelet} // which makes the Node
 	s.Ready = &supervisor.Probe{URL: "http://" + onNode(n, 10256) + "/livez"}
 	return s
 }
@@ -103,7 +111,8 @@ func (o Options) netd(n instance.Node) spec {
 		"--node-address="+n.Address().String(), "--uplink="+underlay.NodeUplink, fmt.Sprintf("--vxlan-port=%d", a.VXLANPort),
 		"--infrastructure-cidr="+a.Infrastructure.String(), "--service-cidr="+a.Services.String(),
 		"--reserved-cidr="+a.Underlay.String(), "--pin-path="+n.PinDir(), "--extra-hosts="+a.Machine.String(), "--metrics-address="+onNode(n, 9440),
-		"--socket="+netdSocket, "--queue-dir=/var/lib/mni-netd/queue", "--cni-conf="+cniConf)
+		"--socket="+netdSocket, "--queue-dir=/var/lib/mni-netd/queue", "--cni-conf="+cniConf,
+		fmt.Sprintf("--flows=%d", nodeFlows))
 	s.files, s.certs = []File{kubeconfig}, []pki.Request{client}
 	s.Env = []string{"GOMEMLIMIT=128MiB"}
 	// It loads its programs while the API server starts, and waits itself for what it watches.
@@ -121,7 +130,8 @@ func (o Options) machineNetd() spec {
 		"--node-address="+a.Machine.String(), "--uplink="+o.Instance.UplinkName(), fmt.Sprintf("--vxlan-port=%d", a.VXLANPort),
 		"--infrastructure-cidr="+a.Infrastructure.String(), "--service-cidr="+a.Services.String(),
 		"--reserved-cidr="+a.Underlay.String(), "--pin-path="+filepath.Join(o.Instance.PinDir(), MachineMember), "--link-prefix="+o.Instance.LinkPrefix()+"-",
-		"--extra-hosts="+a.Machine.String(), "--metrics-address="+o.on(9440))
+		"--extra-hosts="+a.Machine.String(), "--metrics-address="+o.on(9440),
+		fmt.Sprintf("--flows=%d", machineFlows))
 	s.Ready = &supervisor.Probe{URL: "http://" + o.on(9440) + "/readyz"}
 	s.Env = []string{"GOMEMLIMIT=128MiB"}
 	s.files, s.certs = []File{kubeconfig}, []pki.Request{client}

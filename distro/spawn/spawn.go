@@ -21,6 +21,8 @@ type Place struct {
 	MountNamespace string `json:"mountNamespace,omitempty"`
 	// Cgroup is the path of a control group that exists in every hierarchy.
 	Cgroup string `json:"cgroup,omitempty"`
+	// Nice is how far it stands back for the other processes of its control group (-20 to 19, see setpriority(2)).
+	Nice int `json:"nice,omitempty"`
 }
 
 // Start starts the command in the place, in a session of its own.
@@ -53,6 +55,12 @@ func start(place Place, cmd *exec.Cmd) error {
 	}
 	if err := enter(place); err != nil {
 		return err
+	}
+	if place.Nice != 0 {
+		// Of this thread alone; the child has it from there.
+		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, place.Nice); err != nil {
+			return fmt.Errorf("set the priority %d: %w", place.Nice, err)
+		}
 	}
 	return cmd.Start()
 }

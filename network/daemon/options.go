@@ -51,10 +51,20 @@ type Options struct {
 	ClaimAfter time.Duration
 	// ForceClsact attaches with clsact filters even where the kernel has tcx.
 	ForceClsact bool
+	// Flows is how many entries the tables of flows have, those of NATGateways' flows twice as many; see datapath.Config. They take
+	// about 700 bytes of the kernel's memory each from the start; default 131072, about 90 MiB.
+	Flows uint32
 }
 
 // addDeadline is the default of Options.AddDeadline.
 const addDeadline = 20 * time.Second
+
+// Bounds and default of Options.Flows.
+const (
+	defaultFlows = 131072
+	minFlows     = 1024
+	maxFlows     = 1 << 24
+)
 
 // claimAfter is the default of Options.ClaimAfter: a controller that works takes a tenth of it.
 const claimAfter = 2 * time.Second
@@ -76,6 +86,9 @@ func (o *Options) complete() error {
 	if o.LinkPrefix == "" {
 		o.LinkPrefix = "mni"
 	}
+	if o.Flows == 0 {
+		o.Flows = defaultFlows
+	}
 	var errs []error
 	require := func(ok bool, format string, args ...any) {
 		if !ok {
@@ -92,6 +105,7 @@ func (o *Options) complete() error {
 	for _, r := range o.ReservedCIDRs {
 		require(r.IsValid() && r.Addr().Is4() && r == r.Masked(), "--reserved-cidr %s must be a canonical IPv4 range", r)
 	}
+	require(o.Flows >= minFlows && o.Flows <= maxFlows, "--flows must be between %d and %d", minFlows, maxFlows)
 	require(len(o.LinkPrefix) <= maxLinkPrefix, "--link-prefix %q is longer than %d characters", o.LinkPrefix, maxLinkPrefix)
 	if !o.HostOnly {
 		require(o.NodeName != "", "--node-name is missing (or say --host-only)")

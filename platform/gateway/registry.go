@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -57,7 +56,7 @@ func (r *registry) run(ctx context.Context) error {
 	r.factory.StartWithContext(ctx)
 	defer r.factory.Shutdown()
 	if !cache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
-		return errors.New("the definitions of kinds could not be read")
+		return nil // the context ended first
 	}
 	r.synced()
 	<-ctx.Done()
