@@ -121,7 +121,7 @@ func (c *cloud) must(t *testing.T, args ...string) string {
 // runMni runs a command line in this process.
 func runMni(ctx context.Context, stateDir, input string, args ...string) output {
 	var stdout, stderr bytes.Buffer
-	root := newRoot("v0", stateDir, nil, genericiooptions.IOStreams{In: strings.NewReader(input), Out: &stdout, ErrOut: &stderr})
+	root := newRoot("v0", folders{state: stateDir}, nil, genericiooptions.IOStreams{In: strings.NewReader(input), Out: &stdout, ErrOut: &stderr})
 	code := Execute(ctx, root, args)
 	return output{code: code, stdout: stdout.String(), stderr: stderr.String()}
 }

@@ -16,7 +16,7 @@ func TestMessagesCallTheProgramAsTheUserDid(t *testing.T) {
 	require.NoError(t, os.Chmod(program, 0o755))
 	called := func(as string) string {
 		var out strings.Builder
-		root := newRoot("v0", t.TempDir(), nil, genericiooptions.IOStreams{Out: &out, ErrOut: &out})
+		root := newRoot("v0", folders{state: t.TempDir()}, nil, genericiooptions.IOStreams{Out: &out, ErrOut: &out})
 		CallAs(root, as)
 		t.Setenv("KUBECONFIG", "")
 		t.Setenv("HOME", folder)

@@ -15,6 +15,8 @@ import (
 const (
 	// stateDir holds a folder for each instance of the cloud that this machine runs.
 	stateDir = "/var/lib/mni"
+	// runDir holds one for each that is running.
+	runDir = "/run/mni"
 	// ownerKubeconfig is the file in an instance's folder with which the machine's owner uses the cloud, gatewayKubeconfig the one that
 	// says where its users find it.
 	ownerKubeconfig   = "admin.kubeconfig"
@@ -25,6 +27,26 @@ const (
 	instanceVariable = "MNI_INSTANCE"
 	profileVariable  = "MNI_PROFILE"
 )
+
+// folders are where this machine's instances are; without run it is not known which of them run.
+type folders struct{ state, run string }
+
+// running says of an instance on this machine that has state but does not run, how to start it. To dial its address would take long:
+// the address is nobody's.
+func (f folders) running(instance string) error {
+	if f.run == "" {
+		return nil
+	}
+	_, err := os.Stat(filepath.Join(f.run, instance))
+	if !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	start := "`mni up`"
+	if instance != defaultInstance {
+		start = fmt.Sprintf("`mni up --instance %s`", instance)
+	}
+	return fmt.Errorf("cloud %q is not running: start it with %s", instance, start)
+}
 
 var errNoCloud = errors.New("no cloud found: log in with `mni login`, run `mni up`, or give a kubeconfig with --kubeconfig")
 
@@ -96,7 +118,7 @@ func (c *connection) instanceFile(name string) (string, error) {
 	if !filepath.IsLocal(instance) || filepath.Base(instance) != instance {
 		return "", usagef("--instance %q is not the name of an instance", instance)
 	}
-	return filepath.Join(c.stateDir, instance, name), nil
+	return filepath.Join(c.machine.state, instance, name), nil
 }
 
 // kubeconfigFile is the kubeconfig of the owner of an instance on this machine or, when none is named nor there, the user's own.
@@ -109,7 +131,7 @@ func (c *connection) kubeconfigFile() (file string, err error) {
 	ownersErr := readable(owners)
 	switch {
 	case ownersErr == nil:
-		return owners, nil
+		return owners, c.machine.running(instance)
 	case named && errors.Is(ownersErr, fs.ErrNotExist):
 		return "", fmt.Errorf("no cloud named %q on this machine (%s is missing): run `mni up --instance %s`, or give a kubeconfig with --kubeconfig", instance, owners, instance)
 	case named:

@@ -89,7 +89,7 @@ func (c *connection) completeFlags(root *cobra.Command) {
 
 // instances are the names of the clouds on this machine.
 func (c *connection) instances(prefix string) []string {
-	files, _ := filepath.Glob(filepath.Join(c.stateDir, "*", ownerKubeconfig))
+	files, _ := filepath.Glob(filepath.Join(c.machine.state, "*", ownerKubeconfig))
 	var names []string
 	for _, file := range files {
 		if name := filepath.Base(filepath.Dir(file)); strings.HasPrefix(name, prefix) {

@@ -27,7 +27,7 @@ type connection struct {
 	streams   genericiooptions.IOStreams
 	version   string
 	userAgent string
-	stateDir  string
+	machine   folders
 	// watched tells whether people look at standard error.
 	watched bool
 
@@ -55,8 +55,8 @@ var _ genericclioptions.RESTClientGetter = &connection{}
 var tenantsFlags = []string{"kubeconfig", "context", "namespace", "profile"}
 
 // newConnection adds the flags that choose a cloud and a namespace to the root command.
-func newConnection(root *cobra.Command, version, stateDir string, streams genericiooptions.IOStreams) *connection {
-	c := &connection{streams: streams, version: version, userAgent: "mni/" + version, stateDir: stateDir, watched: term.IsTerminal(streams.ErrOut), flags: root}
+func newConnection(root *cobra.Command, version string, machine folders, streams genericiooptions.IOStreams) *connection {
+	c := &connection{streams: streams, version: version, userAgent: "mni/" + version, machine: machine, watched: term.IsTerminal(streams.ErrOut), flags: root}
 	flags := root.PersistentFlags()
 	flags.StringVar(&c.instance, "instance", defaultInstance, "the cloud on this machine to use (environment: MNI_INSTANCE)")
 	flags.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file of the cloud to use (environment: KUBECONFIG)")

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"net"
 	"os"
 	"path/filepath"
@@ -8,8 +9,33 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/rest"
 )
+
+func TestAStoppedCloudOfThisMachineIsNotDialed(t *testing.T) {
+	state, run := t.TempDir(), t.TempDir()
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv("KUBECONFIG", "")
+	t.Setenv(instanceVariable, "")
+	t.Setenv(profileVariable, "")
+	for _, name := range []string{"default", "c1"} {
+		write(t, state, name+"/"+ownerKubeconfig, "what it says is not read")
+		write(t, state, name+"/"+gatewayKubeconfig, "what it says is not read")
+	}
+	said := func(args ...string) string {
+		var out bytes.Buffer
+		root := newRoot("v0", folders{state: state, run: run}, nil, genericiooptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &out})
+		require.Equal(t, ExitFailure, Execute(t.Context(), root, args))
+		return out.String()
+	}
+	for _, args := range [][]string{{"get", "vpc"}, {"login", "--user", "ada"}} {
+		require.Contains(t, said(args...), "cloud \"default\" is not running: start it with `mni up`\n")
+		require.Contains(t, said(append(args, "--instance", "c1")...), "cloud \"c1\" is not running: start it with `mni up --instance c1`\n")
+	}
+	require.NoError(t, os.Mkdir(filepath.Join(run, "c1"), 0o700))
+	require.NotContains(t, said("get", "vpc", "--instance", "c1"), "is not running")
+}
 
 func (c *cloud) testConnection(t *testing.T) {
 	ns := c.tenant(t)

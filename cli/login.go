@@ -165,6 +165,10 @@ func (l *loggingIn) localGateway() (account.Session, error) {
 	if err := readable(file); err != nil {
 		return session, err
 	}
+	instance, _ := l.instanceName()
+	if err := l.machine.running(instance); err != nil {
+		return session, err
+	}
 	config, err := clientcmd.BuildConfigFromFlags("", file)
 	if err != nil {
 		return session, err

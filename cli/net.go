@@ -95,7 +95,7 @@ func (n *netCommands) ownersConfig(instance string) (*rest.Config, error) {
 	silenceLibraries()
 	file := n.kubeconfig
 	if file == "" {
-		file = filepath.Join(n.stateDir, instance, ownerKubeconfig)
+		file = filepath.Join(n.machine.state, instance, ownerKubeconfig)
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", file)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 func runNet(t *testing.T, members Members, args ...string) output {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	root := newRoot("v1.2", t.TempDir(), members, genericiooptions.IOStreams{Out: &stdout, ErrOut: &stderr})
+	root := newRoot("v1.2", folders{state: t.TempDir()}, members, genericiooptions.IOStreams{Out: &stdout, ErrOut: &stderr})
 	code := Execute(t.Context(), root, append([]string{"net"}, args...))
 	return output{code: code, stdout: stdout.String(), stderr: stderr.String()}
 }
@@ -103,7 +103,7 @@ func TestNetWorksWithoutAnAPIServerAndSaysWhatIsMissing(t *testing.T) {
 
 func TestNetCompletesNodesAndWords(t *testing.T) {
 	var out bytes.Buffer
-	root := newRoot("v1.2", t.TempDir(), deadMember, genericiooptions.IOStreams{Out: &out, ErrOut: &out})
+	root := newRoot("v1.2", folders{state: t.TempDir()}, deadMember, genericiooptions.IOStreams{Out: &out, ErrOut: &out})
 	for line, want := range map[string][]string{
 		"net drops --node ":         {"node-1", "node-2"},
 		"net routes --node node-2":  {"node-2"},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"runtime"
 	"strings"
 
@@ -36,10 +37,10 @@ const (
 // New is the root command `mni` with the tenants' commands and `mni net`, which looks at the members of the network that members
 // finds on this machine. version is printed by `mni version`.
 func New(version string, members Members, streams genericiooptions.IOStreams) *cobra.Command {
-	return newRoot(version, stateDir, members, streams)
+	return newRoot(version, folders{state: stateDir, run: runDir}, members, streams)
 }
 
-func newRoot(version, stateDir string, members Members, streams genericiooptions.IOStreams) *cobra.Command {
+func newRoot(version string, machine folders, members Members, streams genericiooptions.IOStreams) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "mni",
 		Short: "mNi Cloud on the command line",
@@ -52,7 +53,9 @@ Exit codes: 0 done, 1 something failed, 2 the command line was not understood.`,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		DisableAutoGenTag: true,
+		Version:           version,
 	}
+	root.SetVersionTemplate(versionLine(version))
 	root.SetIn(streams.In)
 	root.SetOut(streams.Out)
 	root.SetErr(streams.ErrOut)
@@ -69,7 +72,7 @@ Exit codes: 0 done, 1 something failed, 2 the command line was not understood.`,
 	})
 	root.SetHelpCommandGroupID(groupOther)
 	root.SetCompletionCommandGroupID(groupOther)
-	c := newConnection(root, version, stateDir, streams)
+	c := newConnection(root, version, machine, streams)
 	c.completeFlags(root)
 	add(root, groupTenant,
 		newGetCommand(c),
@@ -170,9 +173,33 @@ func printError(root *cobra.Command, w io.Writer, err error) {
 	}
 }
 
+// parsed is what the library says of a flag's value that is no number.
+var parsed = regexp.MustCompile(`strconv\.Parse(U?)(?:int|Int): parsing ".*": (invalid syntax|value out of range)`)
+
+// flagError says of a flag that takes a number what that is, without the names of the library's functions.
+func flagError(err error) error {
+	m := parsed.FindStringSubmatch(err.Error())
+	if m == nil {
+		return err
+	}
+	want := "it must be a whole number"
+	if m[1] != "" {
+		want += " that is not negative"
+	}
+	if m[2] == "value out of range" {
+		want = "the number is too large"
+	}
+	return errors.New(parsed.ReplaceAllLiteralString(err.Error(), want))
+}
+
+// versionLine is what `mni version` and `mni --version` print.
+func versionLine(version string) string {
+	return fmt.Sprintf("mni %s (%s, %s/%s)\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
 // markUsageErrors makes wrong flags and arguments of every command usage errors.
 func markUsageErrors(cmd *cobra.Command) {
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{flagError(err)} })
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			if err := check(cmd, args); err != nil {
@@ -192,7 +219,7 @@ func newVersionCommand(version string) *cobra.Command {
 		Short: "Print the version of mni",
 		Args:  cobra.NoArgs,
 		Run: func(cmd *cobra.Command, _ []string) {
-			fmt.Fprintf(cmd.OutOrStdout(), "mni %s (%s, %s/%s)\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			fmt.Fprint(cmd.OutOrStdout(), versionLine(version))
 		},
 	}
 }

@@ -64,3 +64,33 @@ func TestExitCodes(t *testing.T) {
 func TestVersion(t *testing.T) {
 	require.Regexp(t, `^mni v0 \(go.*, linux/.*\)\n$`, runMni(t.Context(), t.TempDir(), "", "version").stdout)
 }
+
+func TestAFlagThatIsNoNumberIsToldInWords(t *testing.T) {
+	said := func(args ...string) output {
+		var out, errOut strings.Builder
+		root := New("v0", nil, genericiooptions.IOStreams{Out: &out, ErrOut: &errOut})
+		count := &cobra.Command{Use: "count", Run: func(*cobra.Command, []string) {}}
+		count.Flags().Int("nodes", 1, "")
+		count.Flags().Uint16("port", 1, "")
+		root.AddCommand(count)
+		return output{code: Execute(t.Context(), root, append([]string{"count"}, args...)), stdout: out.String(), stderr: errOut.String()}
+	}
+	const usage = "\nRun 'mni count --help' for usage.\n"
+	for arg, want := range map[string]string{
+		"--nodes=abc":                   `error: invalid argument "abc" for "--nodes" flag: it must be a whole number`,
+		"--nodes=1.5":                   `error: invalid argument "1.5" for "--nodes" flag: it must be a whole number`,
+		"--nodes=99999999999999999999":  `error: invalid argument "99999999999999999999" for "--nodes" flag: the number is too large`,
+		"--port=-1":                     `error: invalid argument "-1" for "--port" flag: it must be a whole number that is not negative`,
+		"--port=70000":                  `error: invalid argument "70000" for "--port" flag: the number is too large`,
+		`--nodes="strconv.ParseInt: pa`: `error: invalid argument "\"strconv.ParseInt: pa" for "--nodes" flag: it must be a whole number`,
+	} {
+		require.Equal(t, output{code: ExitUsage, stderr: want + usage}, said(arg), arg)
+	}
+}
+
+func TestTheVersionIsPrintedByFlagAndCommand(t *testing.T) {
+	command := runMni(t.Context(), t.TempDir(), "", "version")
+	require.Equal(t, ExitOK, command.code)
+	require.Regexp(t, `^mni v0 \(go\S+, linux/\w+\)\n$`, command.stdout)
+	require.Equal(t, command, runMni(t.Context(), t.TempDir(), "", "--version"))
+}

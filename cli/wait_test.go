@@ -46,7 +46,7 @@ func (c *cloud) start(ctx context.Context, args ...string) (stdout, stderr *term
 	stdout, stderr, code = &terminal{}, &terminal{}, make(chan int, 1)
 	root := &cobra.Command{Use: "mni", SilenceErrors: true, SilenceUsage: true}
 	root.SetErr(stderr)
-	conn := newConnection(root, "v0", "/nonexistent", genericiooptions.IOStreams{In: strings.NewReader(""), Out: stdout, ErrOut: stderr})
+	conn := newConnection(root, "v0", folders{state: "/nonexistent"}, genericiooptions.IOStreams{In: strings.NewReader(""), Out: stdout, ErrOut: stderr})
 	conn.watched = true
 	root.AddCommand(newGetCommand(conn), newWaitCommand(conn), newDeleteCommand(conn))
 	go func() { code <- Execute(ctx, root, append([]string{"--kubeconfig", c.kubeconfig}, args...)) }()

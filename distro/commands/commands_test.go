@@ -157,6 +157,8 @@ func TestALogOfNothingIsAnsweredWithThePartsToo(t *testing.T) {
 		{"etc", notFound, true},
 		{"etc", noCloud, true},
 		{"node-1/kublet", usage, true},
+		{"node-3/kubelet", usage, true},
+		{"node-3/x", usage, false},
 		{"pod/x", notFound, false},
 		{"../x", usage, false},
 		{"web", errors.New("container/web does not run yet"), false},

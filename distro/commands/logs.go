@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -69,11 +70,12 @@ func orPart(dir, name string, err error) error {
 	if err == nil {
 		return nil
 	}
-	first, _, typed := strings.Cut(name, "/")
+	first, part, typed := strings.Cut(name, "/")
 	_, statErr := os.Stat(filepath.Join(dir, first))
+	ofAnother := func(other string) bool { return strings.HasSuffix(other, "/"+part) }
 	unreachable := new(url.Error)
 	switch {
-	case typed && filepath.IsLocal(name) && statErr == nil: // a node's part
+	case typed && filepath.IsLocal(name) && (statErr == nil || slices.ContainsFunc(logNames(dir), ofAnother)): // a node's part
 	case !typed && (apierrors.IsNotFound(err) || errors.As(err, &unreachable)):
 	default:
 		return err

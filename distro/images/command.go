@@ -142,6 +142,9 @@ func removeCommand(access *accessFlags) *cobra.Command {
 		Aliases: []string{"remove", "delete"},
 		Short:   "Remove images, and free the space that only they used",
 		Args:    cobra.MinimumNArgs(1),
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+			return access.complete(cmd, args, prefix), cobra.ShellCompDirectiveNoFileComp
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			remote, err := access.dial(cmd.InOrStdin())
 			if err != nil {

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -37,6 +39,28 @@ func listCommand(access *accessFlags) *cobra.Command {
 	}
 	command.Flags().StringVarP(&format, "output", "o", "table", "table, wide, json, yaml or name")
 	return command
+}
+
+// complete are the images in the registry, NAME:TAG, whose names begin with the prefix, without those of args. A shell that
+// completes has nobody to tell errors.
+func (a *accessFlags) complete(cmd *cobra.Command, args []string, prefix string) []string {
+	remote, err := a.dial(strings.NewReader(""))
+	if err != nil {
+		return nil
+	}
+	defer remote.Close()
+	listed, err := remote.List(cmd.Context())
+	if err != nil {
+		return nil
+	}
+	var found []string
+	for _, image := range listed {
+		name := image.Name + ":" + image.Tag
+		if strings.HasPrefix(name, prefix) && !slices.Contains(args, name) {
+			found = append(found, name)
+		}
+	}
+	return found
 }
 
 var listFormats = map[string]func(io.Writer, []Listed) error{

@@ -61,7 +61,7 @@ cp -r bin "$root/opt/mni/bin"
 rm -rf "$root/opt/mni/bin/tools"
 cp -r build/images "$root/opt/mni/build/images"
 install -m 755 test/guest/init "$root/sbin/guest-init"
-truncate --size 6G "$work/disk"
+truncate --size 8G "$work/disk"
 mke2fs -q -t ext4 -O ^has_journal -d "$root" "$work/disk"
 
 # A first root that knows the disk.
