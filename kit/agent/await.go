@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"net/http"
+	neturl "net/url"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -40,8 +41,8 @@ func Await(ctx context.Context, config *rest.Config, resources ...schema.GroupVe
 	return nil
 }
 
-// AwaitReady returns when the API server says that it is ready.
-func AwaitReady(ctx context.Context, config *rest.Config) error {
+// AwaitReady returns when the API server says that it is ready, but for the named checks of its /readyz.
+func AwaitReady(ctx context.Context, config *rest.Config, except ...string) error {
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return err
@@ -50,7 +51,9 @@ func AwaitReady(ctx context.Context, config *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url.JoinPath("readyz").String(), http.NoBody)
+	url = url.JoinPath("readyz")
+	url.RawQuery = neturl.Values{"exclude": except}.Encode()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url.String(), http.NoBody)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"testing"
 	"time"
 
@@ -42,7 +43,7 @@ func TestAServerThatIsNotReadyIsWaitedFor(t *testing.T) {
 	answers <- http.StatusInternalServerError
 	answers <- http.StatusOK
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/readyz" {
+		if r.URL.Path != "/readyz" || !slices.Equal(r.URL.Query()["exclude"], []string{"a/b", "c"}) {
 			w.WriteHeader(http.StatusNotFound)
 			return
 		}
@@ -51,6 +52,6 @@ func TestAServerThatIsNotReadyIsWaitedFor(t *testing.T) {
 	defer server.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	require.NoError(t, AwaitReady(ctx, &rest.Config{Host: server.URL}))
+	require.NoError(t, AwaitReady(ctx, &rest.Config{Host: server.URL}, "a/b", "c"))
 	require.Empty(t, answers)
 }
