@@ -50,6 +50,8 @@ func TestCommandsAgainstAPIServer(t *testing.T) {
 	t.Run("describe", c.testDescribe)
 	t.Run("wait", c.testWait)
 	t.Run("delete", c.testDelete)
+	t.Run("deps", c.testDeps)
+	t.Run("cascade", c.testCascade)
 	t.Run("kinds", c.testKinds)
 	t.Run("completion", c.testCompletion)
 	t.Run("connection", c.testConnection)

@@ -18,6 +18,8 @@ type deleting struct {
 	*connection
 	selection
 	dryRun  string
+	cascade bool
+	yes     bool
 	wait    bool
 	timeout time.Duration
 }
@@ -30,7 +32,9 @@ func newDeleteCommand(c *connection) *cobra.Command {
 		Long: `Delete resources and wait until they are gone: single ones, all of a kind, those with a label, or
 those that files name (the last one first).
 
-On a terminal it says what each one still waits for, as when a Vpc waits for its Subnets.`,
+What something else needs stays until that is deleted. On a terminal it shows what hangs on the
+resources, asks whether to delete that too, and says what each one still waits for. With --cascade
+all of it is deleted, what needs something before what it needs; --dry-run shows it.`,
 		Example: `  # Single ones
   mni delete container web db
   mni delete subnet/front vpc/net
@@ -38,6 +42,10 @@ On a terminal it says what each one still waits for, as when a Vpc waits for its
   # All Containers of the namespace; everything in it
   mni delete containers --all
   mni delete all --all
+
+  # A Vpc with all that needs it; what that would be
+  mni delete vpc net --cascade
+  mni delete vpc net --cascade --dry-run
 
   # What a folder declares
   mni delete -f examples/quickstart/`,
@@ -55,6 +63,8 @@ On a terminal it says what each one still waits for, as when a Vpc waits for its
 	flags.BoolVar(&d.all, "all", false, "all of the kinds given")
 	flags.BoolVarP(&d.allNamespaces, "all-namespaces", "A", false, "in all namespaces")
 	flags.BoolVar(&d.absentIsFine, "ignore-not-found", false, "be content when there is no such resource")
+	flags.BoolVar(&d.cascade, "cascade", false, "also what needs them, in reverse order")
+	flags.BoolVarP(&d.yes, "yes", "y", false, "do not ask")
 	flags.BoolVar(&d.wait, "wait", true, "wait until they are gone")
 	flags.DurationVar(&d.timeout, "timeout", 5*time.Minute, "how long to wait for all together; 0 is for ever")
 	return cmd
@@ -84,6 +94,10 @@ func (d *deleting) run(ctx context.Context) error {
 		return notFound
 	}
 	slices.Reverse(targets)
+	targets, err := d.withDependents(ctx, targets)
+	if err != nil {
+		return errors.Join(notFound, err)
+	}
 	background := metav1.DeletePropagationBackground
 	options := metav1.DeleteOptions{PropagationPolicy: &background, DryRun: dryRunOption(d.dryRun)}
 	errs := []error{notFound}

@@ -35,6 +35,7 @@ import (
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 	network "github.com/mnicloud/mnicloud/network/controller"
 	"github.com/mnicloud/mnicloud/network/routing"
+	"github.com/mnicloud/mnicloud/platform/dependency"
 	authv1 "github.com/mnicloud/mnicloud/services/auth/api/v1alpha1"
 	auth "github.com/mnicloud/mnicloud/services/auth/controller"
 	"github.com/mnicloud/mnicloud/services/auth/password"
@@ -46,7 +47,7 @@ import (
 )
 
 // services are what --services chooses from, in the order in which they are set up.
-var services = []string{"net", "auth", "vpc", "ctr"}
+var services = []string{"net", "dependency", "auth", "vpc", "ctr"}
 
 type options struct {
 	kubeconfig         string
@@ -237,6 +238,9 @@ func (o *options) setup(ctx context.Context, mgr ctrl.Manager, infrastructure ne
 			return network.SetupWithManager(ctx, mgr, network.Config{
 				InfrastructureCIDR: infrastructure, ReservedCIDRs: append(routing.Reserved(), reserved...),
 			})
+		},
+		"dependency": func() error {
+			return dependency.SetupWithManager(mgr, dependency.Config{Webhooks: o.webhooks})
 		},
 		"auth": func() error {
 			return auth.SetupWithManager(ctx, mgr, auth.Config{Webhooks: o.webhooks, PasswordCost: o.passwordCost})

@@ -62,6 +62,10 @@ func newCloud(t *testing.T) *cloud {
 	w := &cloud{Client: c, t: t, ctx: context.Background()}
 	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: authv1.SystemNamespace}})
 	w.grant("mni-network-controller", "network")
+	// What Kubernetes' own controller aggregates into one.
+	w.grantFrom("mni-dependency-definitions", "platform/dependency/config/rbac/role.yaml")
+	w.grantFrom("mni-vpc-dependency", "services/vpc/config/rbac/dependency.yaml")
+	w.grantFrom("mni-ctr-dependency", "services/ctr/config/rbac/dependency.yaml")
 	w.grant("mni-auth-controller", "services/auth")
 	w.create(&rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: authv1.SystemNamespace, Name: "mni-auth-controller-under-test"},
@@ -86,7 +90,13 @@ func newCloud(t *testing.T) *cloud {
 // grant gives the user the role of a room.
 func (w *cloud) grant(role, room string) {
 	w.t.Helper()
-	for _, obj := range w.documents(filepath.Join(room, "config/rbac/role.yaml")) {
+	w.grantFrom(role, filepath.Join(room, "config/rbac/role.yaml"))
+}
+
+// grantFrom gives the user a role that is in a file.
+func (w *cloud) grantFrom(role, path string) {
+	w.t.Helper()
+	for _, obj := range w.documents(path) {
 		w.create(obj)
 	}
 	w.create(&rbacv1.ClusterRoleBinding{
@@ -306,7 +316,7 @@ func (w *cloud) testQuickStart(t *testing.T) {
 
 func TestOptionsThatCannotBeAreRefused(t *testing.T) {
 	for flag, says := range map[string]string{
-		"--services=net,dns":                  `--services: "dns" is none of net, auth, vpc, ctr`,
+		"--services=net,dns":                  `--services: "dns" is none of net, dependency, auth, vpc, ctr`,
 		"--reserved-cidr=10.0.0.1/8":          "--reserved-cidr: 10.0.0.1/8 has bits set beyond the prefix length; write 10.0.0.0/8",
 		"--infrastructure-cidr=198.18":        `--infrastructure-cidr: "198.18" is not an address range`,
 		"--log-level=loud":                    "--log-level",

@@ -29,6 +29,7 @@ import (
 	"github.com/mnicloud/mnicloud/kit/agent"
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 	network "github.com/mnicloud/mnicloud/network/config"
+	dependency "github.com/mnicloud/mnicloud/platform/dependency/config"
 	gateway "github.com/mnicloud/mnicloud/platform/gateway/config"
 	auth "github.com/mnicloud/mnicloud/services/auth/config"
 	ctr "github.com/mnicloud/mnicloud/services/ctr/config"
@@ -42,7 +43,7 @@ const FieldOwner = "mnicloud.jp/installer"
 var files embed.FS
 
 // generated are the rooms' CustomResourceDefinitions, admission policies, and the roles of their programs.
-var generated = []fs.FS{network.CRDs, network.Policies, network.Roles, gateway.Roles, auth.CRDs, auth.Policies, auth.Roles, vpc.CRDs, vpc.Roles, ctr.CRDs, ctr.Roles}
+var generated = []fs.FS{network.CRDs, network.Policies, network.Roles, dependency.Roles, gateway.Roles, auth.CRDs, auth.Policies, auth.Roles, vpc.CRDs, vpc.Roles, ctr.CRDs, ctr.Roles}
 
 // Values are what differs between instances.
 type Values struct {
@@ -226,10 +227,12 @@ func Objects(values Values) ([]*unstructured.Unstructured, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := templates.New("webhooks.yaml").Parse(auth.Webhook); err != nil {
-		return nil, err
+	for name, text := range map[string]string{"passwords.yaml": auth.Webhook, "cycles.yaml": dependency.Webhook} {
+		if _, err := templates.New(name).Parse(text); err != nil {
+			return nil, err
+		}
 	}
-	for _, name := range []string{"namespaces.yaml", "rbac.yaml", "coredns.yaml", "external.yaml", "webhooks.yaml"} {
+	for _, name := range []string{"namespaces.yaml", "rbac.yaml", "coredns.yaml", "external.yaml", "passwords.yaml", "cycles.yaml"} {
 		var text bytes.Buffer
 		if err := templates.ExecuteTemplate(&text, name, values); err != nil {
 			return nil, err

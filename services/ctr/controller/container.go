@@ -14,6 +14,7 @@ import (
 
 	"github.com/mnicloud/mnicloud/kit/apply"
 	"github.com/mnicloud/mnicloud/kit/conditions"
+	"github.com/mnicloud/mnicloud/kit/dependency"
 	"github.com/mnicloud/mnicloud/kit/finalizer"
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 	ctrv1 "github.com/mnicloud/mnicloud/services/ctr/api/v1alpha1"
@@ -50,6 +51,9 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 }
 
 func (r *reconciler) ensure(ctx context.Context, c *ctrv1.Container) (time.Duration, error) {
+	if no := dependency.Waits(c, ctrv1.Finalizer); no != nil {
+		return 0, r.tell(ctx, world{container: c}, plan{result: *no})
+	}
 	w, err := r.look(ctx, c)
 	if err != nil {
 		return 0, err

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/mnicloud/mnicloud/kit/conditions"
+	"github.com/mnicloud/mnicloud/kit/dependency"
 	"github.com/mnicloud/mnicloud/kit/status"
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 	ctrv1 "github.com/mnicloud/mnicloud/services/ctr/api/v1alpha1"
@@ -159,24 +160,14 @@ func (w world) untilForced() time.Duration {
 
 // checkSubnet decides whether the Container's Subnet can take it; nil means yes.
 func checkSubnet(c *ctrv1.Container, subnet *vpcv1.Subnet) *conditions.Result {
-	var no conditions.Result
-	name := c.Spec.Subnet
-	switch {
-	case subnet == nil:
-		no = conditions.Waiting("SubnetNotFound", fmt.Sprintf(
-			"spec.subnet names Subnet %q, which does not exist in this namespace; create it, or make a new Container that names another", name))
-	case !subnet.DeletionTimestamp.IsZero():
-		no = conditions.Waiting("SubnetDeleting", fmt.Sprintf("spec.subnet names Subnet %q, which is being deleted; delete this Container too", name))
-	case !conditions.IsReady(subnet.Status.Conditions, subnet.Generation) || subnet.Status.Attachment == nil:
-		message := fmt.Sprintf("spec.subnet names Subnet %q, which is not ready yet", name)
-		if why := conditions.Message(subnet.Status.Conditions); why != "" {
-			message += ": " + why
-		}
-		no = conditions.Waiting("SubnetNotReady", message)
-	default:
-		return nil
+	named := dependency.Reference{Field: "spec.subnet", Kind: "Subnet", Name: c.Spec.Subnet, By: "Container"}
+	if subnet == nil {
+		return named.NotFound()
 	}
-	return &no
+	if no := named.Unready(subnet, subnet.Status.Conditions); no != nil || subnet.Status.Attachment != nil {
+		return no
+	}
+	return named.NotReady(subnet.Status.Conditions)
 }
 
 // addressProblem tells why the Container's interface has no address.

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mnicloud/mnicloud/kit/conditions"
+	"github.com/mnicloud/mnicloud/kit/dependency"
 	"github.com/mnicloud/mnicloud/kit/finalizer"
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 	ctrv1 "github.com/mnicloud/mnicloud/services/ctr/api/v1alpha1"
@@ -21,6 +22,14 @@ import (
 // API server itself: a cache may not know yet what was made a moment ago.
 func (r *reconciler) delete(ctx context.Context, c *ctrv1.Container) (time.Duration, error) {
 	w := world{container: c, now: r.now()}
+	if no := dependency.Held("Container", c); no != nil {
+		// It runs on, and is shown as it is.
+		all, err := r.look(ctx, c)
+		if err != nil {
+			return 0, err
+		}
+		return 0, r.tell(ctx, all, plan{result: *no})
+	}
 	if !slices.Contains(c.Finalizers, ctrv1.Finalizer) {
 		if len(c.Finalizers) == 0 {
 			return 0, nil

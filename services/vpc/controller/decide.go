@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/mnicloud/mnicloud/kit/conditions"
+	"github.com/mnicloud/mnicloud/kit/dependency"
 	vpcv1 "github.com/mnicloud/mnicloud/services/vpc/api/v1alpha1"
 )
 
@@ -16,9 +17,6 @@ const (
 	reasonCIDRReserved   = "CIDRReserved"
 	reasonCIDROutsideVPC = "CIDROutsideVPC"
 	reasonCIDROverlap    = "CIDROverlap"
-	reasonVPCNotFound    = "VpcNotFound"
-	reasonVPCNotReady    = "VpcNotReady"
-	reasonVPCDeleting    = "VpcDeleting"
 	reasonHasSubnets     = "HasSubnets"
 	reasonHasTables      = "HasRouteTables"
 	reasonTableNotFound  = "RouteTableNotFound"
@@ -27,7 +25,6 @@ const (
 	reasonInUse          = "InUse"
 	reasonDeleting       = "Deleting"
 	reasonGroupNotFound  = "SecurityGroupNotFound"
-	reasonEIPNotFound    = "ExternalIPNotFound"
 )
 
 // refusal is why an object is not made; nil means that it may be.
@@ -71,21 +68,11 @@ func checkSubnet(subnet *vpcv1.Subnet, vpc *vpcv1.Vpc) refusal {
 
 // checkVPCOf decides whether a Vpc of a name can take an object of a kind. vpc is nil when it does not exist.
 func checkVPCOf(kind, name string, vpc *vpcv1.Vpc) refusal {
+	named := dependency.Reference{Field: "spec.vpc", Kind: "Vpc", Name: name, By: kind}
 	if vpc == nil {
-		return refuse(conditions.Waiting(reasonVPCNotFound, fmt.Sprintf(
-			"spec.vpc names Vpc %q, which does not exist in this namespace; create it, or make a new %s that names another", name, kind)))
+		return named.NotFound()
 	}
-	if !vpc.DeletionTimestamp.IsZero() {
-		return refuse(conditions.Waiting(reasonVPCDeleting, fmt.Sprintf("spec.vpc names Vpc %q, which is being deleted; delete this %s too", name, kind)))
-	}
-	if !conditions.IsReady(vpc.Status.Conditions, vpc.Generation) {
-		message := fmt.Sprintf("spec.vpc names Vpc %q, which is not ready yet", name)
-		if why := conditions.Message(vpc.Status.Conditions); why != "" {
-			message += ": " + why
-		}
-		return refuse(conditions.Waiting(reasonVPCNotReady, message))
-	}
-	return nil
+	return named.Unready(vpc, vpc.Status.Conditions)
 }
 
 // checkOverlap decides whether a Subnet's range is free in its Vpc. others are the Subnets of the namespace; the Subnet

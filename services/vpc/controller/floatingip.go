@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"fmt"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -11,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/mnicloud/mnicloud/kit/conditions"
+	"github.com/mnicloud/mnicloud/kit/dependency"
 	vpcv1 "github.com/mnicloud/mnicloud/services/vpc/api/v1alpha1"
 	"github.com/mnicloud/mnicloud/services/vpc/backend"
 )
@@ -37,8 +37,7 @@ func (b base) makeFloatingIP(ctx context.Context, fip *vpcv1.FloatingIP) (condit
 	}
 	if uid == "" {
 		fip.Status.ExternalAddress, fip.Status.Address = "", ""
-		return conditions.Waiting(reasonEIPNotFound, fmt.Sprintf(
-			"spec.externalIP names ExternalIP %q, which does not exist in this namespace; create it, or make a new FloatingIP that names another", fip.Spec.ExternalIP)), nil
+		return *dependency.Reference{Field: "spec.externalIP", Kind: "ExternalIP", Name: fip.Spec.ExternalIP, By: "FloatingIP"}.NotFound(), nil
 	}
 	return b.backend.EnsureFloatingIP(ctx, fip, uid)
 }

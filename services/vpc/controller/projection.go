@@ -13,14 +13,21 @@ import (
 
 	"github.com/mnicloud/mnicloud/kit/apply"
 	"github.com/mnicloud/mnicloud/kit/conditions"
+	"github.com/mnicloud/mnicloud/kit/dependency"
 	"github.com/mnicloud/mnicloud/kit/finalizer"
 	vpcv1 "github.com/mnicloud/mnicloud/services/vpc/api/v1alpha1"
 	"github.com/mnicloud/mnicloud/services/vpc/backend"
 )
 
+// tenantObject is an object of any kind of vpc.mnicloud.jp.
+type tenantObject interface {
+	client.Object
+	dependency.Object
+}
+
 // projection reconciles a kind of tenants' objects of which the backend makes one object each: finalizer first, the object, its
 // status; on deletion what was made, then the finalizer.
-type projection[T client.Object] struct {
+type projection[T tenantObject] struct {
 	client  client.Client
 	live    client.Reader
 	backend backend.Backend
@@ -59,6 +66,9 @@ func (p *projection[T]) Reconcile(ctx context.Context, req reconcile.Request) (r
 }
 
 func (p *projection[T]) ensure(ctx context.Context, obj T) error {
+	if no := dependency.Waits(obj, vpcv1.Finalizer); no != nil {
+		return p.refused(ctx, obj, no, nil)
+	}
 	for _, check := range []func(context.Context, T) (refusal, error){p.refuse, p.acceptance} {
 		if check == nil {
 			continue
@@ -98,6 +108,9 @@ func (p *projection[T]) acceptance(ctx context.Context, obj T) (refusal, error) 
 
 // delete lets the object go once nothing uses it and what was made for it is gone.
 func (p *projection[T]) delete(ctx context.Context, obj T) error {
+	if no := dependency.Held(string(p.kind), obj); no != nil {
+		return p.refused(ctx, obj, no, nil)
+	}
 	if !slices.Contains(obj.GetFinalizers(), vpcv1.Finalizer) {
 		if len(obj.GetFinalizers()) == 0 {
 			return nil

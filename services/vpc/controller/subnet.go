@@ -14,6 +14,7 @@ import (
 
 	"github.com/mnicloud/mnicloud/kit/apply"
 	"github.com/mnicloud/mnicloud/kit/conditions"
+	"github.com/mnicloud/mnicloud/kit/dependency"
 	"github.com/mnicloud/mnicloud/kit/finalizer"
 	vpcv1 "github.com/mnicloud/mnicloud/services/vpc/api/v1alpha1"
 	"github.com/mnicloud/mnicloud/services/vpc/backend"
@@ -58,6 +59,9 @@ func (r *subnetReconciler) Reconcile(ctx context.Context, req reconcile.Request)
 }
 
 func (r *subnetReconciler) ensure(ctx context.Context, subnet *vpcv1.Subnet) error {
+	if no := dependency.Waits(subnet, vpcv1.Finalizer); no != nil {
+		return r.tell(ctx, subnet, *no, backend.SubnetMade{})
+	}
 	vpc, err := readVPC(ctx, r.client, subnet.Namespace, subnet.Spec.VPC)
 	if err != nil {
 		return err
@@ -115,6 +119,9 @@ func (r *subnetReconciler) accept(ctx context.Context, subnet *vpcv1.Subnet) (re
 
 // delete lets the Subnet go once nothing has an address in it and what was made for it is gone.
 func (r *subnetReconciler) delete(ctx context.Context, subnet *vpcv1.Subnet) error {
+	if no := dependency.Held("Subnet", subnet); no != nil {
+		return r.tell(ctx, subnet, *no, backend.SubnetMade{})
+	}
 	if !accepted(subnet) {
 		if len(subnet.Finalizers) == 0 {
 			return nil

@@ -16,6 +16,7 @@ import (
 
 	"github.com/mnicloud/mnicloud/kit/apply"
 	"github.com/mnicloud/mnicloud/kit/conditions"
+	"github.com/mnicloud/mnicloud/kit/dependency"
 	"github.com/mnicloud/mnicloud/kit/finalizer"
 	vpcv1 "github.com/mnicloud/mnicloud/services/vpc/api/v1alpha1"
 	"github.com/mnicloud/mnicloud/services/vpc/backend"
@@ -60,6 +61,9 @@ func (r *vpcReconciler) Reconcile(ctx context.Context, req reconcile.Request) (r
 }
 
 func (r *vpcReconciler) ensure(ctx context.Context, vpc *vpcv1.Vpc) error {
+	if no := dependency.Waits(vpc, vpcv1.Finalizer); no != nil {
+		return r.tell(ctx, vpc, *no)
+	}
 	if no := checkVPC(vpc, r.reserved); no != nil {
 		return r.tell(ctx, vpc, *no)
 	}
@@ -75,6 +79,9 @@ func (r *vpcReconciler) ensure(ctx context.Context, vpc *vpcv1.Vpc) error {
 
 // delete lets the Vpc go once it has no Subnets, no RouteTables, and what was made for it is gone.
 func (r *vpcReconciler) delete(ctx context.Context, vpc *vpcv1.Vpc) error {
+	if no := dependency.Held("Vpc", vpc); no != nil {
+		return r.tell(ctx, vpc, *no)
+	}
 	if !slices.Contains(vpc.Finalizers, vpcv1.Finalizer) {
 		if len(vpc.Finalizers) == 0 {
 			return nil

@@ -5,6 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/mnicloud/mnicloud/kit/dependency"
 	"github.com/mnicloud/mnicloud/kit/status"
 )
 
@@ -162,6 +163,7 @@ type ContainerSpec struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')",message="subnet must be the name of a Subnet of the same tenant, such as front"
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="subnet cannot be changed; make a new Container"
+	// +kubebuilder:title="needs Subnet.vpc.mnicloud.jp"
 	Subnet string `json:"subnet"`
 	// Address asks for one address of the Subnet (10.0.1.7); without it any free one is given. Either way it stays with the
 	// Container.
@@ -212,6 +214,7 @@ type ContainerSpec struct {
 	// +kubebuilder:validation:MaxItems=5
 	// +kubebuilder:validation:items:MaxLength=63
 	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')",message="must be the name of a SecurityGroup of the same tenant, such as web"
+	// +kubebuilder:title="keeps SecurityGroup.vpc.mnicloud.jp"
 	SecurityGroups []string `json:"securityGroups,omitempty"`
 	// SourceDestCheck drops what the Container sends from, or is sent to, an address that is not its own. Default true. Where it is
 	// false the Container is a router: RouteTables can lead to it, and it forwards. A change makes its Pod anew.
@@ -226,6 +229,13 @@ type ContainerSpec struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$')",message="node must be the name of a node, such as node-1"
 	Node string `json:"node,omitempty"`
+	// DependsOn are resources of the same tenant that must be Ready before this one is made. They stay as long as this one does.
+	// +optional
+	// +listType=map
+	// +listMapKey=kind
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	DependsOn []dependency.Dependency `json:"dependsOn,omitempty"`
 }
 
 // ContainerStatus is how a Container is.
@@ -253,6 +263,14 @@ type ContainerStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// Dependencies says how what spec.dependsOn names is. The Dependency Controller writes it.
+	// +optional
+	Dependencies *dependency.Status `json:"dependencies,omitempty"`
+	// Dependents are the resources that need or keep this one, the first ten by age ("Subnet front"). The Dependency Controller writes
+	// them.
+	// +optional
+	// +listType=atomic
+	Dependents []string `json:"dependents,omitempty"`
 }
 
 // Container is one container of a tenant, with an address of its own in a Subnet. When its Pod is lost another is made with
@@ -268,6 +286,7 @@ type ContainerStatus struct {
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63 && !self.metadata.name.contains('.')",message="metadata.name must be at most 63 characters and have no dots"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.dependsOn) || !self.spec.dependsOn.exists(d, d.name == self.metadata.name && d.kind in ['Container', 'Container.ctr', 'Container.ctr.mnicloud.jp'])",message="spec.dependsOn must not name the resource itself"
 type Container struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

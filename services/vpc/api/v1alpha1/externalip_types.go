@@ -3,6 +3,7 @@ package v1alpha1
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/mnicloud/mnicloud/kit/dependency"
 	"github.com/mnicloud/mnicloud/kit/status"
 )
 
@@ -19,6 +20,13 @@ type ExternalIPSpec struct {
 	// +kubebuilder:validation:MaxLength=15
 	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip(self).family() == 4",message="address must be an IPv4 address such as 203.0.113.5; IPv6 is not supported yet"
 	Address string `json:"address,omitempty"`
+	// DependsOn are resources of the same tenant that must be Ready before this one is made. They stay as long as this one does.
+	// +optional
+	// +listType=map
+	// +listMapKey=kind
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	DependsOn []dependency.Dependency `json:"dependsOn,omitempty"`
 }
 
 // ExternalIPUser is what an external address is used by.
@@ -49,6 +57,14 @@ type ExternalIPStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// Dependencies says how what spec.dependsOn names is. The Dependency Controller writes it.
+	// +optional
+	Dependencies *dependency.Status `json:"dependencies,omitempty"`
+	// Dependents are the resources that need or keep this one, the first ten by age ("Subnet front"). The Dependency Controller writes
+	// them.
+	// +optional
+	// +listType=atomic
+	Dependents []string `json:"dependents,omitempty"`
 }
 
 // ExternalIP is an address outside the cloud that is the tenant's until it is deleted. A FloatingIP leads it to a workload; a
@@ -65,6 +81,7 @@ type ExternalIPStatus struct {
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63 && !self.metadata.name.contains('.')",message="metadata.name must be at most 63 characters and have no dots"
 // +kubebuilder:validation:XValidation:rule="has(self.spec.className) == has(oldSelf.spec.className) && (!has(self.spec.className) || self.spec.className == oldSelf.spec.className)",message="spec.className cannot be changed; make a new ExternalIP"
 // +kubebuilder:validation:XValidation:rule="has(self.spec.address) == has(oldSelf.spec.address) && (!has(self.spec.address) || self.spec.address == oldSelf.spec.address)",message="spec.address cannot be changed; make a new ExternalIP"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec) || !has(self.spec.dependsOn) || !self.spec.dependsOn.exists(d, d.name == self.metadata.name && d.kind in ['ExternalIP', 'ExternalIP.vpc', 'ExternalIP.vpc.mnicloud.jp'])",message="spec.dependsOn must not name the resource itself"
 type ExternalIP struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

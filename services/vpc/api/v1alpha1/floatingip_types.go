@@ -3,6 +3,7 @@ package v1alpha1
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/mnicloud/mnicloud/kit/dependency"
 	"github.com/mnicloud/mnicloud/kit/status"
 )
 
@@ -26,6 +27,7 @@ type FloatingIPTarget struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')",message="name must be the name of a workload of the same tenant, such as web"
+	// +kubebuilder:title="names Container.ctr.mnicloud.jp when type is containers, VirtualMachine.vm.mnicloud.jp when type is virtualMachines"
 	Name string `json:"name"`
 }
 
@@ -36,9 +38,17 @@ type FloatingIPSpec struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')",message="externalIP must be the name of an ExternalIP of the same tenant, such as my-eip"
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="externalIP cannot be changed; make a new FloatingIP"
+	// +kubebuilder:title="needs ExternalIP.vpc.mnicloud.jp"
 	ExternalIP string `json:"externalIP"`
 	// Target is the workload. Only one FloatingIP leads to it at a time. It can be changed at any time, and need not exist yet.
 	Target FloatingIPTarget `json:"target"`
+	// DependsOn are resources of the same tenant that must be Ready before this one is made. They stay as long as this one does.
+	// +optional
+	// +listType=map
+	// +listMapKey=kind
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	DependsOn []dependency.Dependency `json:"dependsOn,omitempty"`
 }
 
 // FloatingIPStatus is how a FloatingIP is.
@@ -60,6 +70,14 @@ type FloatingIPStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// Dependencies says how what spec.dependsOn names is. The Dependency Controller writes it.
+	// +optional
+	Dependencies *dependency.Status `json:"dependencies,omitempty"`
+	// Dependents are the resources that need or keep this one, the first ten by age ("Subnet front"). The Dependency Controller writes
+	// them.
+	// +optional
+	// +listType=atomic
+	Dependents []string `json:"dependents,omitempty"`
 }
 
 // FloatingIP leads an external address to one workload, one to one and both ways: what is sent to the address arrives at the workload,
@@ -75,6 +93,7 @@ type FloatingIPStatus struct {
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63 && !self.metadata.name.contains('.')",message="metadata.name must be at most 63 characters and have no dots"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.dependsOn) || !self.spec.dependsOn.exists(d, d.name == self.metadata.name && d.kind in ['FloatingIP', 'FloatingIP.vpc', 'FloatingIP.vpc.mnicloud.jp'])",message="spec.dependsOn must not name the resource itself"
 type FloatingIP struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

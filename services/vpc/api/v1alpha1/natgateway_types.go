@@ -3,6 +3,7 @@ package v1alpha1
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/mnicloud/mnicloud/kit/dependency"
 	"github.com/mnicloud/mnicloud/kit/status"
 )
 
@@ -13,6 +14,7 @@ type NATGatewaySpec struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')",message="vpc must be the name of a Vpc of the same tenant, such as main"
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="vpc cannot be changed; make a new NATGateway"
+	// +kubebuilder:title="depends on Vpc.vpc.mnicloud.jp"
 	VPC string `json:"vpc"`
 	// Subnets are the names of the Vpc's Subnets whose workloads may open connections out of the cloud through the gateway; without any
 	// all that no other NATGateway names. A Subnet is served by one gateway at a time.
@@ -22,6 +24,7 @@ type NATGatewaySpec struct {
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self.all(s, s.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$'))",message="subnets must be names of Subnets of the same tenant, such as app"
+	// +kubebuilder:title="names Subnet.vpc.mnicloud.jp"
 	Subnets []string `json:"subnets,omitempty"`
 	// ExternalIPs are the names of ExternalIPs of the same tenant, whose addresses the Subnets share.
 	// +listType=set
@@ -30,7 +33,15 @@ type NATGatewaySpec struct {
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self.all(e, e.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$'))",message="externalIPs must be names of ExternalIPs of the same tenant, such as my-eip"
+	// +kubebuilder:title="keeps ExternalIP.vpc.mnicloud.jp"
 	ExternalIPs []string `json:"externalIPs"`
+	// DependsOn are resources of the same tenant that must be Ready before this one is made. They stay as long as this one does.
+	// +optional
+	// +listType=map
+	// +listMapKey=kind
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	DependsOn []dependency.Dependency `json:"dependsOn,omitempty"`
 }
 
 // NATGatewayStatus is how a NATGateway is.
@@ -54,6 +65,14 @@ type NATGatewayStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// Dependencies says how what spec.dependsOn names is. The Dependency Controller writes it.
+	// +optional
+	Dependencies *dependency.Status `json:"dependencies,omitempty"`
+	// Dependents are the resources that need or keep this one, the first ten by age ("Subnet front"). The Dependency Controller writes
+	// them.
+	// +optional
+	// +listType=atomic
+	Dependents []string `json:"dependents,omitempty"`
 }
 
 // NATGateway lets the workloads of Subnets open connections out of the cloud, which come from external addresses that they share. The
@@ -68,6 +87,7 @@ type NATGatewayStatus struct {
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63 && !self.metadata.name.contains('.')",message="metadata.name must be at most 63 characters and have no dots"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.dependsOn) || !self.spec.dependsOn.exists(d, d.name == self.metadata.name && d.kind in ['NATGateway', 'NATGateway.vpc', 'NATGateway.vpc.mnicloud.jp'])",message="spec.dependsOn must not name the resource itself"
 type NATGateway struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

@@ -3,6 +3,7 @@ package v1alpha1
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/mnicloud/mnicloud/kit/dependency"
 	"github.com/mnicloud/mnicloud/kit/status"
 )
 
@@ -23,6 +24,7 @@ type Route struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')",message="container must be the name of a Container of the same tenant, such as firewall"
+	// +kubebuilder:title="names Container.ctr.mnicloud.jp"
 	Container *string `json:"container,omitempty"`
 	// Address is that of such a workload, whichever has it at the time.
 	// +optional
@@ -47,6 +49,7 @@ type RouteTableSpec struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')",message="vpc must be the name of a Vpc of the same tenant, such as main"
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="vpc cannot be changed; make a new RouteTable"
+	// +kubebuilder:title="needs Vpc.vpc.mnicloud.jp"
 	VPC string `json:"vpc"`
 	// Routes, each to another destination. The longest prefix counts, the Vpc's own routes to its other Subnets among them; of two
 	// equally long ones the table's. Within a Subnet nothing is routed.
@@ -55,6 +58,13 @@ type RouteTableSpec struct {
 	// +listMapKey=destination
 	// +kubebuilder:validation:MaxItems=100
 	Routes []Route `json:"routes,omitempty"`
+	// DependsOn are resources of the same tenant that must be Ready before this one is made. They stay as long as this one does.
+	// +optional
+	// +listType=map
+	// +listMapKey=kind
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	DependsOn []dependency.Dependency `json:"dependsOn,omitempty"`
 }
 
 // RouteTableStatus is how a RouteTable is.
@@ -70,6 +80,14 @@ type RouteTableStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// Dependencies says how what spec.dependsOn names is. The Dependency Controller writes it.
+	// +optional
+	Dependencies *dependency.Status `json:"dependencies,omitempty"`
+	// Dependents are the resources that need or keep this one, the first ten by age ("Subnet front"). The Dependency Controller writes
+	// them.
+	// +optional
+	// +listType=atomic
+	Dependents []string `json:"dependents,omitempty"`
 }
 
 // RouteTable is routes for what workloads send in the Subnets that name it. A route whose target is not there drops.
@@ -81,6 +99,7 @@ type RouteTableStatus struct {
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63 && !self.metadata.name.contains('.')",message="metadata.name must be at most 63 characters and have no dots"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.dependsOn) || !self.spec.dependsOn.exists(d, d.name == self.metadata.name && d.kind in ['RouteTable', 'RouteTable.vpc', 'RouteTable.vpc.mnicloud.jp'])",message="spec.dependsOn must not name the resource itself"
 type RouteTable struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

@@ -3,6 +3,7 @@ package v1alpha1
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/mnicloud/mnicloud/kit/dependency"
 	"github.com/mnicloud/mnicloud/kit/status"
 )
 
@@ -15,6 +16,7 @@ type SubnetSpec struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')",message="vpc must be the name of a Vpc of the same tenant, such as main"
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="vpc cannot be changed; make a new Subnet"
+	// +kubebuilder:title="needs Vpc.vpc.mnicloud.jp"
 	VPC string `json:"vpc"`
 	// CIDR is the Subnet's address range in canonical form (10.0.1.0/24), a part of the Vpc's that meets no other Subnet's;
 	// /8 to /30. Its first address is the gateway's.
@@ -31,7 +33,15 @@ type SubnetSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z0-9]([a-z0-9-]*[a-z0-9])?)?$')",message="routeTable must be the name of a RouteTable of the same tenant, such as inspected"
+	// +kubebuilder:title="keeps RouteTable.vpc.mnicloud.jp"
 	RouteTable string `json:"routeTable,omitempty"`
+	// DependsOn are resources of the same tenant that must be Ready before this one is made. They stay as long as this one does.
+	// +optional
+	// +listType=map
+	// +listMapKey=kind
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	DependsOn []dependency.Dependency `json:"dependsOn,omitempty"`
 }
 
 // Attachment is how a workload joins a Subnet, whatever the network backend: other services' controllers copy it onto
@@ -61,6 +71,14 @@ type SubnetStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// Dependencies says how what spec.dependsOn names is. The Dependency Controller writes it.
+	// +optional
+	Dependencies *dependency.Status `json:"dependencies,omitempty"`
+	// Dependents are the resources that need or keep this one, the first ten by age ("Subnet front"). The Dependency Controller writes
+	// them.
+	// +optional
+	// +listType=atomic
+	Dependents []string `json:"dependents,omitempty"`
 }
 
 // Subnet is a part of a Vpc in which workloads have their addresses.
@@ -74,6 +92,7 @@ type SubnetStatus struct {
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63 && !self.metadata.name.contains('.')",message="metadata.name must be at most 63 characters and have no dots"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.dependsOn) || !self.spec.dependsOn.exists(d, d.name == self.metadata.name && d.kind in ['Subnet', 'Subnet.vpc', 'Subnet.vpc.mnicloud.jp'])",message="spec.dependsOn must not name the resource itself"
 type Subnet struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
