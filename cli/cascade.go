@@ -70,7 +70,7 @@ func (d *deleting) withDependents(ctx context.Context, targets []*target) ([]*ta
 // hangsOn says of each object that is to go, whether chosen or not, what else keeps it.
 func (r *related) hangsOn(plan graph.Plan, chosen map[graph.Key]*target) []string {
 	var said []string
-	for _, key := range plan.Order {
+	for _, key := range slices.Backward(plan.Order) {
 		var needing []string
 		for _, from := range r.Dependents(key, graph.Needs) {
 			if chosen[from] == nil {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -60,19 +61,23 @@ func (c *connection) related(ctx context.Context, namespace string) (*related, e
 		known = append(known, k.GroupKind())
 	}
 	var lock sync.Mutex
+	var unseen []string
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(4)
 	for _, k := range kinds {
 		group.Go(func() error {
 			list, err := client.Resource(k.resource).Namespace(namespace).List(ctx, metav1.ListOptions{})
-			if apierrors.IsNotFound(err) {
-				return nil // the kind went meanwhile
-			}
-			if err != nil {
-				return fmt.Errorf("list %s: %w", k.resource.Resource, err)
-			}
 			lock.Lock()
 			defer lock.Unlock()
+			switch {
+			case apierrors.IsForbidden(err):
+				unseen = append(unseen, k.resource.GroupResource().String())
+				return nil
+			case apierrors.IsNotFound(err):
+				return nil // the kind went meanwhile
+			case err != nil:
+				return fmt.Errorf("list %s: %w", k.resource.Resource, err)
+			}
 			for i := range list.Items {
 				o := &list.Items[i]
 				key := graph.Key{GroupKind: k.GroupKind(), Namespace: namespace, Name: o.GetName()}
@@ -84,7 +89,11 @@ func (c *connection) related(ctx context.Context, namespace string) (*related, e
 			return nil
 		})
 	}
-	return r, group.Wait()
+	err = group.Wait()
+	if slices.Sort(unseen); len(unseen) > 0 {
+		fmt.Fprintf(c.streams.ErrOut, "you may not list %s: what of them depends on something is not shown\n", strings.Join(unseen, ", "))
+	}
+	return r, err
 }
 
 // declaredKinds are the kinds of which tenants have objects, with what they say that those name.

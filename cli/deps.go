@@ -85,7 +85,7 @@ func (d *inspecting) run(ctx context.Context) error {
 		if d.orphans {
 			what = "nothing is missing"
 		}
-		fmt.Fprintln(d.streams.ErrOut, what+d.elsewhere(namespace))
+		fmt.Fprintln(d.streams.ErrOut, what)
 		return nil
 	}
 	return printHolds(d.streams.Out, r, holds)

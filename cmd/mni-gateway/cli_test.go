@@ -114,6 +114,11 @@ func TestTheCommandLineWorksThroughTheGatewayAsWhoIsLoggedIn(t *testing.T) {
 		s := h.mni("", "get", "vpc", "--tenant", elsewhere)
 		require.Equal(t, said{1, "", "error: there is no tenant \"" + elsewhere + "\" that you are a member of; you are a member of red, tenant-a: choose one with --tenant\n"}, s)
 	}
+	require.Regexp(t, `subnet/front +needs +vpc/demo-vpc +spec.vpc +yes\n`, h.must("", "deps"))
+	hangs := h.mni("", "delete", "vpc", "demo-vpc", "--dry-run")
+	require.Equal(t, said{0, "vpc/demo-vpc deleted (dry run)\n", "you may not list containers.ctr.mnicloud.jp: what of them depends on something is not shown\n" +
+		"vpc/demo-vpc is needed by subnet/front\nthey go when that is deleted; --cascade deletes it too\n"}, hangs)
+	require.Equal(t, "subnet/front deleted (dry run)\nvpc/demo-vpc deleted (dry run)\n", h.must("", "delete", "vpc", "demo-vpc", "--cascade", "--dry-run"))
 	require.ElementsMatch(t, []string{"vpc/more deleted", "subnet/front deleted"}, strings.Split(strings.TrimSpace(h.must("", "delete", "vpc/more", "subnet/front", "--timeout", "1m")), "\n"))
 	require.Equal(t, 2, h.mni("", "get", "vpc", "-t", "red", "-n", "tenant-a").code, "two tenants")
 	for _, command := range []string{"apply", "delete"} {
