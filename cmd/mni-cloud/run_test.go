@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -297,6 +298,11 @@ func (w *cloud) testQuickStart(t *testing.T) {
 		require.NoError(t, w.Get(w.ctx, client.ObjectKey{Namespace: "red", Name: "red-web-2"}, web))
 		require.True(t, strings.HasPrefix(web.Status.Address, "10.0.2."), web.Status.Address)
 		require.Equal(t, "node-2", web.Status.Node)
+		w.eventually("the Subnets know their Containers", func() bool {
+			var list vpcv1.SubnetList
+			require.NoError(t, w.List(w.ctx, &list, client.InNamespace("red")))
+			return len(list.Items) > 0 && !slices.ContainsFunc(list.Items, func(s vpcv1.Subnet) bool { return len(s.Status.Dependents) == 0 })
+		})
 
 		for i := range objects {
 			obj := objects[i]

@@ -16,9 +16,7 @@ func key(kind, name string) Key {
 	return Key{GroupKind: schema.GroupKind{Group: "vpc.mnicloud.jp", Kind: kind}, Namespace: "red", Name: name}
 }
 
-var (
-	vpc, front, table, web, group = key("Vpc", "main"), key("Subnet", "front"), key("RouteTable", "inspected"), key("Container", "web"), key("SecurityGroup", "web")
-)
+var vpc, front, table, web, group = key("Vpc", "main"), key("Subnet", "front"), key("RouteTable", "inspected"), key("Container", "web"), key("SecurityGroup", "web")
 
 // shop is a Vpc with a Subnet, whose RouteTable leads through the Container in it, which is in a SecurityGroup that names itself.
 func shop() *Graph {
@@ -67,7 +65,8 @@ func TestWhatIsGoneIsMissed(t *testing.T) {
 	g.Remove(group)
 	require.Equal(t, []Hold{
 		{web, Edge{To: group, Strength: Keeps, Field: "spec.securityGroups[0]"}},
-		{table, Edge{To: vpc, Strength: Needs, Field: "spec.vpc"}}, {front, Edge{To: vpc, Strength: Needs, Field: "spec.vpc"}},
+		{table, Edge{To: vpc, Strength: Needs, Field: "spec.vpc"}},
+		{front, Edge{To: vpc, Strength: Needs, Field: "spec.vpc"}},
 	}, g.Orphans(Keeps))
 	require.Equal(t, []Key{table, front}, g.Dependents(vpc, Needs))
 	for _, k := range []Key{front, table, web} {
