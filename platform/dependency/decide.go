@@ -56,7 +56,7 @@ func (s *state) judge(o *object) (seen *kit.Status, tell bool) {
 	case s.problems[o.key] != "":
 		now.Reason, now.Message = kit.ReasonNotFound, s.problems[o.key]
 	default:
-		pending := false
+		var pending bool
 		now.Reason, now.Message, pending = s.unmet(edges)
 		if pending {
 			return nil, false // the guard is on its way, and brings this back

@@ -255,7 +255,7 @@ func (w *watcher) watch(ctx context.Context, r *watched) {
 	if err == nil {
 		err = informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, reflector *cache.Reflector, err error) {
 			if apierrors.IsForbidden(err) {
-				w.mark(r, func() { r.denied = true })
+				w.mark(func() { r.denied = true })
 				w.log.Warn("objects of a kind cannot be looked at: nothing of it waits or is kept", "kind", r.kind.GroupKind().String(), "error", err)
 				return
 			}
@@ -270,13 +270,13 @@ func (w *watcher) watch(ctx context.Context, r *watched) {
 	defer group.Wait()
 	group.Go(func() { informer.RunWithContext(ctx) })
 	if cache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
-		w.mark(r, func() { r.synced, r.denied = true, false })
+		w.mark(func() { r.synced, r.denied = true, false })
 	}
 	<-ctx.Done()
 }
 
 // mark notes how far a kind is known; then what is guarded may not need to be.
-func (w *watcher) mark(r *watched, note func()) {
+func (w *watcher) mark(note func()) {
 	w.mu.Lock()
 	note()
 	w.mu.Unlock()
