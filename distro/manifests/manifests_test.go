@@ -79,8 +79,10 @@ func TestEachDaemonHasTheGeneratedRolesAndNoOthers(t *testing.T) {
 			}
 		}
 	}
-	require.ElementsMatch(t, []string{"mni-network-controller", "mni-auth-controller", "mni-vpc-controller", "mni-ctr-controller",
-		"mni-dependency-controller", "mni-dependency-definitions", "mni-vpc-dependency", "mni-ctr-dependency"}, bound["system:mni:cloud"])
+	require.ElementsMatch(t, []string{
+		"mni-network-controller", "mni-auth-controller", "mni-vpc-controller", "mni-ctr-controller",
+		"mni-dependency-controller", "mni-dependency-definitions", "mni-vpc-dependency", "mni-ctr-dependency",
+	}, bound["system:mni:cloud"])
 	require.Equal(t, []string{"mni-netd"}, bound["system:mni:netd"])
 	require.Equal(t, []string{"mni-bgpd"}, bound["system:mni:bgpd"])
 	require.ElementsMatch(t, []string{"mni-gateway", "mni-gateway-sessions"}, bound["system:mni:gateway"])
