@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -156,9 +157,11 @@ func TestKindsThatComeLaterTakePartAndKindsThatGoHoldNobody(t *testing.T) {
 	w.setReady(main, true, "")
 	w.untilMet(thing)
 	require.NoError(t, w.Delete(w.ctx, main))
+	w.untilGuarded(thing, true)
 	require.NoError(t, w.Delete(w.ctx, crd))
 	w.untilGone(main)
 	require.Contains(t, w.untilMessage(early, "there is no kind"), "Thing")
+	w.eventually("the kind is gone", func() bool { return apierrors.IsNotFound(w.Get(w.ctx, client.ObjectKeyFromObject(crd), crd)) })
 }
 
 func (w *tenant) untilMessage(u *unstructured.Unstructured, part string) string {

@@ -33,7 +33,7 @@ func (s *state) decide(key graph.Key) (d decision, ok bool) {
 		return d, false
 	}
 	d.object = o
-	needed := s.graph.IsGuarded(key)
+	needed := s.graph.IsGuarded(key) && !o.kind.leaving
 	d.guard = needed && !o.guarded() && !o.going()
 	d.unguard = !needed && o.guarded()
 	d.seen, d.tell = s.judge(o)
@@ -53,13 +53,15 @@ func (s *state) judge(o *object) (seen *kit.Status, tell bool) {
 	switch cycle := s.graph.Cycle(o.key); {
 	case cycle != nil:
 		now.Reason, now.Message = kit.ReasonCycle, cycleMessage(cycle)
+	case s.problems[o.key] != "" && !s.listed:
+		return nil, false // the kind may be about to be known
 	case s.problems[o.key] != "":
 		now.Reason, now.Message = kit.ReasonNotFound, s.problems[o.key]
 	default:
 		var pending bool
 		now.Reason, now.Message, pending = s.unmet(edges)
 		if pending {
-			return nil, false // the guard is on its way, and brings this back
+			return nil, false // the guard, or what is not here yet, brings this back
 		}
 		now.Met = now.Reason == ""
 	}
@@ -67,11 +69,13 @@ func (s *state) judge(o *object) (seen *kit.Status, tell bool) {
 }
 
 // unmet says which of the edges, the first one of those, leads to what cannot be used yet; no reason when all can be. pending says that
-// only guards are missing.
+// only guards are missing, or objects that may come yet.
 func (s *state) unmet(edges []graph.Edge) (reason, message string, pending bool) {
 	for _, e := range edges {
 		to, names := s.objects[e.To], fmt.Sprintf("%s names %s %q, which ", e.Field, e.To.Kind, e.To.Name)
 		switch {
+		case to == nil && !s.absent(e.To):
+			pending = true
 		case to == nil:
 			return kit.ReasonNotFound, names + "does not exist in this namespace; create it, or name another", false
 		case to.going():

@@ -61,6 +61,8 @@ func thing(i int) graph.Key {
 func (m *model) restart() {
 	m.seen = newState()
 	m.seen.setKinds([]schema.GroupKind{m.kind.GroupKind()})
+	m.seen.setListed()
+	m.seen.setKnown(m.kind.GroupKind(), true)
 	for _, o := range m.now {
 		m.seen.set(o)
 	}

@@ -34,8 +34,8 @@ type kind struct {
 	schema.GroupVersionKind
 	resource schema.GroupVersionResource
 	declare.Kind
-	// status: it has the subresource.
-	status bool
+	// status: it has the subresource. leaving: its definition is to go, and its objects with it, whatever depends on them.
+	status, leaving bool
 }
 
 func (o *object) guarded() bool { return slices.Contains(o.Finalizers, kit.Guard) }
@@ -52,14 +52,16 @@ type state struct {
 	mu      sync.Mutex
 	graph   *graph.Graph
 	objects map[graph.Key]*object
-	// kinds are those of which objects are known.
-	kinds []schema.GroupKind
+	// kinds are those whose objects are looked at; all of them when listed. known are those of which all objects are here.
+	kinds  []schema.GroupKind
+	listed bool
+	known  map[schema.GroupKind]bool
 	// problems says of objects what of their spec.dependsOn leads nowhere.
 	problems map[graph.Key]string
 }
 
 func newState() *state {
-	return &state{graph: graph.New(), objects: map[graph.Key]*object{}, problems: map[graph.Key]string{}}
+	return &state{graph: graph.New(), objects: map[graph.Key]*object{}, problems: map[graph.Key]string{}, known: map[schema.GroupKind]bool{}}
 }
 
 // set says that there is the object, and returns the objects that are to be looked at again.
@@ -135,6 +137,38 @@ func (s *state) setKinds(kinds []schema.GroupKind) []graph.Key {
 		}
 	}
 	return touched
+}
+
+// setListed says that all kinds are known, and returns the objects that are to be looked at again.
+func (s *state) setListed() []graph.Key {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listed = true
+	return s.depending()
+}
+
+// setKnown says whether all objects of a kind are here, and returns the objects that are to be looked at again.
+func (s *state) setKnown(gk schema.GroupKind, known bool) []graph.Key {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known[gk] = known
+	return s.depending()
+}
+
+// depending are the objects that depend on others.
+func (s *state) depending() []graph.Key {
+	var out []graph.Key
+	for key, o := range s.objects {
+		if len(o.on) > 0 || slices.ContainsFunc(o.fields, func(e graph.Edge) bool { return e.Guarded }) {
+			out = append(out, key)
+		}
+	}
+	return out
+}
+
+// absent tells whether an object that is not here is nowhere: not only not here yet.
+func (s *state) absent(key graph.Key) bool {
+	return s.listed && (s.known[key.GroupKind] || !slices.Contains(s.kinds, key.GroupKind))
 }
 
 // keysOf are the objects of a kind.

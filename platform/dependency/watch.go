@@ -110,6 +110,7 @@ func (w *watcher) Start(ctx context.Context) error {
 	w.mu.Lock()
 	w.listed = true
 	w.mu.Unlock()
+	w.touch(w.state.setListed()...)
 	w.touch(w.state.guardedKeys()...)
 	<-ctx.Done()
 	w.mu.Lock()
@@ -155,7 +156,7 @@ func kindOf(crd *apiextensionsv1.CustomResourceDefinition) *kind {
 	established := slices.ContainsFunc(crd.Status.Conditions, func(c apiextensionsv1.CustomResourceDefinitionCondition) bool {
 		return c.Type == apiextensionsv1.Established && c.Status == apiextensionsv1.ConditionTrue
 	})
-	if !established || crd.DeletionTimestamp != nil {
+	if !established {
 		return nil
 	}
 	for i := range crd.Spec.Versions {
@@ -165,7 +166,7 @@ func kindOf(crd *apiextensionsv1.CustomResourceDefinition) *kind {
 		}
 		gv := schema.GroupVersion{Group: crd.Spec.Group, Version: v.Name}
 		k := &kind{GroupVersionKind: gv.WithKind(crd.Spec.Names.Kind), resource: gv.WithResource(crd.Spec.Names.Plural)}
-		k.status = v.Subresources != nil && v.Subresources.Status != nil
+		k.status, k.leaving = v.Subresources != nil && v.Subresources.Status != nil, crd.DeletionTimestamp != nil
 		if v.Schema != nil {
 			k.Kind = declare.Of(v.Schema.OpenAPIV3Schema)
 		}
@@ -211,6 +212,7 @@ func (w *watcher) stop(gk schema.GroupKind) {
 	}
 	r.cancel()
 	<-r.done
+	w.state.setKnown(gk, false)
 	for _, key := range w.state.keysOf(gk) {
 		w.touch(w.state.remove(key)...)
 	}
@@ -255,7 +257,7 @@ func (w *watcher) watch(ctx context.Context, r *watched) {
 	if err == nil {
 		err = informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, reflector *cache.Reflector, err error) {
 			if apierrors.IsForbidden(err) {
-				w.mark(func() { r.denied = true })
+				w.mark(r, func() { r.denied = true })
 				w.log.Warn("objects of a kind cannot be looked at: nothing of it waits or is kept", "kind", r.kind.GroupKind().String(), "error", err)
 				return
 			}
@@ -270,16 +272,17 @@ func (w *watcher) watch(ctx context.Context, r *watched) {
 	defer group.Wait()
 	group.Go(func() { informer.RunWithContext(ctx) })
 	if cache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
-		w.mark(func() { r.synced, r.denied = true, false })
+		w.mark(r, func() { r.synced, r.denied = true, false })
 	}
 	<-ctx.Done()
 }
 
 // mark notes how far a kind is known; then what is guarded may not need to be.
-func (w *watcher) mark(note func()) {
+func (w *watcher) mark(r *watched, note func()) {
 	w.mu.Lock()
 	note()
 	w.mu.Unlock()
+	w.touch(w.state.setKnown(r.kind.GroupKind(), true)...)
 	if w.settled() {
 		w.touch(w.state.guardedKeys()...)
 	}
