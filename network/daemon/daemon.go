@@ -236,7 +236,7 @@ func (d *daemon) datapathConfig(links *host.Links) datapath.Config {
 	return datapath.Config{
 		PinPath: d.options.PinPath, DefaultVNI: netv1.DefaultVNI, DefaultVPCID: netv1.DefaultVPCID,
 		InfrastructureCIDR: d.options.InfrastructureCIDR, ServiceCIDR: d.options.ServiceCIDR,
-		MTU: links.MTU, VXLANPort: d.options.VXLANPort, HairpinAddress: d.options.hairpin(),
+		MTU: links.MTU, VXLANPort: d.options.VXLANPort, HairpinAddress: d.options.hairpin(), ResolverAddress: resolver,
 		HostIfindex: links.Near.Attrs().Index, HostMAC: datapath.MAC(links.Near.Attrs().HardwareAddr),
 		HostPeerIfindex: links.Far.Attrs().Index, VXLANIfindex: links.VXLAN.Attrs().Index,
 		UplinkIfindex: links.Uplink.Attrs().Index, NodeAddress: d.configured, OutsideVNI: netv1.OutsideVNI, ForceClsact: d.options.ForceClsact,

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 	"github.com/mnicloud/mnicloud/network/daemon/host"
 	"github.com/mnicloud/mnicloud/network/datapath"
 	"github.com/mnicloud/mnicloud/network/routing"
@@ -55,6 +56,9 @@ type Options struct {
 	// about 700 bytes of the kernel's memory each from the start; default 131072, about 90 MiB.
 	Flows uint32
 }
+
+// resolver is where the resolver of VPCs listens.
+var resolver = netip.MustParseAddr(netv1.ResolverAddress)
 
 // addDeadline is the default of Options.AddDeadline.
 const addDeadline = 20 * time.Second
@@ -123,6 +127,8 @@ func (o *Options) host(address netip.Addr) host.Config {
 	}
 	if o.HostOnly {
 		c.Services, c.Hairpin = o.ServiceCIDR, o.hairpin()
+	} else {
+		c.Resolver = resolver
 	}
 	return c
 }
@@ -149,7 +155,7 @@ func (o *Options) masquerade() host.Masquerade {
 // ports is the nftables table of host ports of a node of this address.
 func (o *Options) ports(address netip.Addr) host.Ports {
 	return host.Ports{
-		Table: PortsTable(o.LinkPrefix), Near: o.LinkPrefix + "h0", Address: address, Infrastructure: o.InfrastructureCIDR,
+		Table: PortsTable(o.LinkPrefix), Near: o.LinkPrefix + "h0", Address: address, Infrastructure: o.InfrastructureCIDR, Resolver: resolver,
 	}
 }
 

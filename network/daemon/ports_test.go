@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 	"github.com/mnicloud/mnicloud/test/isolate"
 )
 
@@ -46,6 +47,7 @@ func TestAHostPortLeadsToItsPod(t *testing.T) {
 	c.eventuallyFrom(outside, "203.0.113.10", address, "web to 203.0.113.10: hello") // the outside is seen as it is
 	require.Empty(t, c.ask(one.inside, "203.0.113.77"), "another address's port")
 	require.Empty(t, c.ask(two.inside, two.address.String()), "another node's port")
+	require.Empty(t, c.ask(one.inside, netv1.ResolverAddress), "the resolver's address is no Pod's")
 
 	// It survives the daemon, moves with a new sandbox, with its flows, and goes with the Pod.
 	one.stop(syscall.SIGKILL)

@@ -23,6 +23,9 @@ var DefaultHairpinAddress = netip.AddrFrom4([4]byte{169, 254, 0, 1})
 // range with the lowest bits of what it stands for.
 var DefaultAliasCIDR = netip.PrefixFrom(netip.AddrFrom4([4]byte{169, 254, 64, 0}), 18)
 
+// DefaultResolverAddress is where the resolver of every VPC listens, on each node; link-local too, and the same everywhere.
+var DefaultResolverAddress = netip.AddrFrom4([4]byte{169, 254, 0, 53})
+
 // Config is what the programs need to know of the node; it is compiled into them as constants when they are loaded.
 type Config struct {
 	// PinPath is a folder on a bpffs for this node's maps and links. It is made if it does not exist.
@@ -35,6 +38,8 @@ type Config struct {
 	ServiceCIDR netip.Prefix
 	// HairpinAddress defaults to DefaultHairpinAddress.
 	HairpinAddress netip.Addr
+	// ResolverAddress defaults to DefaultResolverAddress. On nodes with Pods it must be an address of the host.
+	ResolverAddress netip.Addr
 	// AliasCIDR defaults to DefaultAliasCIDR.
 	AliasCIDR netip.Prefix
 	// MTU of Pods' interfaces in bytes: the underlay's less 50 (VXLAN over IPv4).
@@ -75,6 +80,9 @@ func (c *Config) setDefaults() {
 	if !c.HairpinAddress.IsValid() {
 		c.HairpinAddress = DefaultHairpinAddress
 	}
+	if !c.ResolverAddress.IsValid() {
+		c.ResolverAddress = DefaultResolverAddress
+	}
 	if !c.AliasCIDR.IsValid() {
 		c.AliasCIDR = DefaultAliasCIDR
 	}
@@ -98,6 +106,7 @@ func (c *Config) validate() error {
 	}
 	check(!c.InfrastructureCIDR.Overlaps(c.ServiceCIDR), "InfrastructureCIDR %v and ServiceCIDR %v overlap", c.InfrastructureCIDR, c.ServiceCIDR)
 	check(c.HairpinAddress.Is4(), "HairpinAddress %v is not an IPv4 address", c.HairpinAddress)
+	check(c.ResolverAddress.Is4() && !c.AliasCIDR.Contains(c.ResolverAddress), "ResolverAddress %v is not an IPv4 address outside AliasCIDR", c.ResolverAddress)
 	check(c.MTU >= 576 && c.MTU <= 65535, "MTU %d is not between 576 and 65535", c.MTU)
 	check(c.HostIfindex > 0, "HostIfindex is %d: make the host's veth first", c.HostIfindex)
 	check(c.HostPeerIfindex > 0, "HostPeerIfindex is %d: make the host's veth first", c.HostPeerIfindex)
@@ -119,6 +128,7 @@ func (c *Config) apply(spec *ebpf.CollectionSpec) error {
 		bpfVarServicePrefix:        c.ServiceCIDR.Addr().As4(),
 		bpfVarServiceMask:          mask4(c.ServiceCIDR.Bits()),
 		bpfVarHairpinAddress:       c.HairpinAddress.As4(),
+		bpfVarResolverAddress:      c.ResolverAddress.As4(),
 		bpfVarAliasPrefix:          c.AliasCIDR.Addr().As4(),
 		bpfVarAliasMask:            mask4(c.AliasCIDR.Bits()),
 		bpfVarMtu:                  uint32(c.MTU),

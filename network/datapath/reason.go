@@ -65,6 +65,9 @@ var reasons = [bpfDropReasonDROP_REASON_COUNT]struct {
 	bpfDropReasonDROP_NAT_EXHAUSTED:           {"nat_exhausted", "no port of the NATGateway's addresses is free towards the destination", false},
 	bpfDropReasonDROP_NAT_PROTOCOL:            {"nat_protocol", "by a NATGateway: neither TCP, UDP, ping nor an ICMP error about a flow", false},
 	bpfDropReasonDROP_NAT_UNKNOWN_FLOW:        {"nat_unknown_flow", "by or to a NATGateway's address, and of no connection that was opened from inside", true},
+	bpfDropReasonDROP_RESOLVER_PROTOCOL:       {"resolver_protocol", "to or from the VPC's resolver, and neither UDP nor TCP of its port 53", false},
+	bpfDropReasonDROP_RESOLVER_RATE:           {"resolver_rate", "the interface asks the VPC's resolver too much: more than 1,024 packets a second", false},
+	bpfDropReasonDROP_RESOLVER_DOWN:           {"resolver_down", "the host says that nothing listens at the resolver's address; who asked waits and asks again", false},
 	bpfDropReasonDROP_UNKNOWN_FRAGMENT:        {"unknown_fragment", "a later fragment of a packet whose first one did not come before", false},
 }
 

@@ -44,6 +44,10 @@ const (
 	StepNAT = StepKind(bpfTraceStepKindSTEP_NAT)
 	// StepNATAnswer: it is for what was sent by a NATGateway. Port and address inside.
 	StepNATAnswer = StepKind(bpfTraceStepKindSTEP_NAT_ANSWER)
+	// StepResolver: to the VPC's resolver, on the host. The VPC's identity, the infrastructure address that it comes from.
+	StepResolver = StepKind(bpfTraceStepKindSTEP_RESOLVER)
+	// StepResolved: the resolver answers. The VPC's identity, the interface's own address.
+	StepResolved = StepKind(bpfTraceStepKindSTEP_RESOLVED)
 )
 
 var stepNames = map[StepKind]string{
@@ -51,7 +55,7 @@ var stepNames = map[StepKind]string{
 	StepServiceAnswer: "service-answer", StepSubnet: "subnet", StepRoute: "route", StepEndpoint: "endpoint", StepOutside: "outside",
 	StepEgress: "egress-policy", StepIngress: "ingress-policy", StepOpened: "infrastructure-address",
 	StepExternal: "external-address", StepFloating: "floating-ip",
-	StepNAT: "nat", StepNATAnswer: "nat-answer",
+	StepNAT: "nat", StepNATAnswer: "nat-answer", StepResolver: "resolver", StepResolved: "resolved",
 }
 
 func (k StepKind) String() string {

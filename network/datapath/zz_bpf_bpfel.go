@@ -191,7 +191,10 @@ const (
 	bpfDropReasonDROP_NAT_EXHAUSTED           bpfDropReason = 48
 	bpfDropReasonDROP_NAT_PROTOCOL            bpfDropReason = 49
 	bpfDropReasonDROP_NAT_UNKNOWN_FLOW        bpfDropReason = 50
-	bpfDropReasonDROP_REASON_COUNT            bpfDropReason = 51
+	bpfDropReasonDROP_RESOLVER_PROTOCOL       bpfDropReason = 51
+	bpfDropReasonDROP_RESOLVER_RATE           bpfDropReason = 52
+	bpfDropReasonDROP_RESOLVER_DOWN           bpfDropReason = 53
+	bpfDropReasonDROP_REASON_COUNT            bpfDropReason = 54
 )
 
 type bpfEndpoint struct {
@@ -547,6 +550,8 @@ const (
 	bpfTraceStepKindSTEP_FLOATING       bpfTraceStepKind = 15
 	bpfTraceStepKindSTEP_NAT            bpfTraceStepKind = 16
 	bpfTraceStepKindSTEP_NAT_ANSWER     bpfTraceStepKind = 17
+	bpfTraceStepKindSTEP_RESOLVER       bpfTraceStepKind = 18
+	bpfTraceStepKindSTEP_RESOLVED       bpfTraceStepKind = 19
 )
 
 type bpfTraceTarget uint32
@@ -591,6 +596,7 @@ const (
 	bpfMapPolicyPeers          = "policy_peers"
 	bpfMapPolicyRules          = "policy_rules"
 	bpfMapPortBlocks           = "port_blocks"
+	bpfMapQueryTimes           = "query_times"
 	bpfMapRoutes               = "routes"
 	bpfMapScratches            = "scratches"
 	bpfMapServices             = "services"
@@ -612,6 +618,7 @@ const (
 	bpfVarMtu                  = "mtu"
 	bpfVarNodeAddress          = "node_address"
 	bpfVarOutsideVni           = "outside_vni"
+	bpfVarResolverAddress      = "resolver_address"
 	bpfVarServiceMask          = "service_mask"
 	bpfVarServicePrefix        = "service_prefix"
 	bpfVarTraceLog             = "trace_log"
@@ -699,6 +706,7 @@ type bpfMapSpecs struct {
 	PolicyPeers   *ebpf.MapSpec `ebpf:"policy_peers"`
 	PolicyRules   *ebpf.MapSpec `ebpf:"policy_rules"`
 	PortBlocks    *ebpf.MapSpec `ebpf:"port_blocks"`
+	QueryTimes    *ebpf.MapSpec `ebpf:"query_times"`
 	Routes        *ebpf.MapSpec `ebpf:"routes"`
 	Scratches     *ebpf.MapSpec `ebpf:"scratches"`
 	Services      *ebpf.MapSpec `ebpf:"services"`
@@ -722,6 +730,7 @@ type bpfVariableSpecs struct {
 	Mtu                  *ebpf.VariableSpec `ebpf:"mtu"`
 	NodeAddress          *ebpf.VariableSpec `ebpf:"node_address"`
 	OutsideVni           *ebpf.VariableSpec `ebpf:"outside_vni"`
+	ResolverAddress      *ebpf.VariableSpec `ebpf:"resolver_address"`
 	ServiceMask          *ebpf.VariableSpec `ebpf:"service_mask"`
 	ServicePrefix        *ebpf.VariableSpec `ebpf:"service_prefix"`
 	TraceLog             *ebpf.VariableSpec `ebpf:"trace_log"`
@@ -777,6 +786,7 @@ type bpfMaps struct {
 	PolicyPeers   *ebpf.Map `ebpf:"policy_peers"`
 	PolicyRules   *ebpf.Map `ebpf:"policy_rules"`
 	PortBlocks    *ebpf.Map `ebpf:"port_blocks"`
+	QueryTimes    *ebpf.Map `ebpf:"query_times"`
 	Routes        *ebpf.Map `ebpf:"routes"`
 	Scratches     *ebpf.Map `ebpf:"scratches"`
 	Services      *ebpf.Map `ebpf:"services"`
@@ -812,6 +822,7 @@ func (m *bpfMaps) Close() error {
 		m.PolicyPeers,
 		m.PolicyRules,
 		m.PortBlocks,
+		m.QueryTimes,
 		m.Routes,
 		m.Scratches,
 		m.Services,
@@ -836,6 +847,7 @@ type bpfVariables struct {
 	Mtu                  *ebpf.Variable `ebpf:"mtu"`
 	NodeAddress          *ebpf.Variable `ebpf:"node_address"`
 	OutsideVni           *ebpf.Variable `ebpf:"outside_vni"`
+	ResolverAddress      *ebpf.Variable `ebpf:"resolver_address"`
 	ServiceMask          *ebpf.Variable `ebpf:"service_mask"`
 	ServicePrefix        *ebpf.Variable `ebpf:"service_prefix"`
 	TraceLog             *ebpf.Variable `ebpf:"trace_log"`

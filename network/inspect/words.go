@@ -52,6 +52,10 @@ func (t *tracing) words(s datapath.Step, p datapath.Packet, v datapath.Verdict, 
 		return fmt.Sprintf("it leaves by a NATGateway, from %s:%d%s", s.Address, s.Number, ifKnown(s.Known))
 	case datapath.StepNATAnswer:
 		return fmt.Sprintf("it answers what %s:%d sent by a NATGateway", s.Address, s.Number)
+	case datapath.StepResolver:
+		return fmt.Sprintf("to the resolver of VPC %s on the node, as %s", objects.vpcName(s.Number), s.Address)
+	case datapath.StepResolved:
+		return fmt.Sprintf("the resolver answers: it is for %s in VPC %s", s.Address, objects.vpcName(s.Number))
 	case datapath.StepOpened:
 		return fmt.Sprintf("an infrastructure address: it is %s in VPC %s", s.Address, objects.vpcName(s.Number))
 	}

@@ -19,6 +19,13 @@ const (
 	MaxVNI uint32 = 1<<24 - 1
 )
 
+// ResolverAddress is where every VPC finds its resolver, on each node: link-local, and the same in all of them.
+const ResolverAddress = "169.254.0.53"
+
+// LabelDNSName on a VPC or a NetworkInterface is its part of a name: the interface web of the VPC shop is web.shop.internal to the
+// interfaces of that VPC. Who makes the object sets it. Without it a VPC has its own name, and an interface that of its Pod.
+const LabelDNSName = "net.mnicloud.jp/dns-name"
+
 // Annotations on Pods, read by the network controller.
 const (
 	// AnnotationSubnet on a Pod names the net.mnicloud.jp Subnet its interface is in; without it the Pod is in the default

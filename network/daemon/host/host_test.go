@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { os.Exit(isolate.Main(m)) }
 
 var config = Config{
 	LinkPrefix: "mni", Uplink: "eth0", Address: netip.MustParseAddr("192.0.2.2"), VXLANPort: 4789, Forward: true,
-	Infrastructure: netip.MustParsePrefix("198.18.0.0/17"),
+	Infrastructure: netip.MustParsePrefix("198.18.0.0/17"), Resolver: netip.MustParseAddr("169.254.0.53"),
 }
 
 // inNode runs f in a namespace with an uplink of an MTU.
@@ -75,6 +75,12 @@ func TestEnsureMakesTheHostsLinksOnce(t *testing.T) {
 		require.Len(t, routes, 1)
 		require.Equal(t, "198.18.0.0/17", routes[0].Dst.String())
 		require.Equal(t, "192.0.2.2", routes[0].Src.String())
+
+		resolver, err := netlink.AddrList(links.Near, netlink.FAMILY_V4)
+		require.NoError(t, err)
+		require.Len(t, resolver, 1)
+		require.Equal(t, "169.254.0.53/32", resolver[0].IPNet.String())
+		require.Equal(t, int(netlink.SCOPE_HOST), resolver[0].Scope)
 
 		again, err := Ensure(config)
 		require.NoError(t, err)

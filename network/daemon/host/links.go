@@ -41,6 +41,8 @@ type Config struct {
 	Services netip.Prefix
 	// Hairpin is the address that stands for the host when it is its own Service's backend; routed like Services.
 	Hairpin netip.Addr
+	// Resolver, when valid, is where the resolver of VPCs listens on this host: an address of h0, in no range of a network.
+	Resolver netip.Addr
 	// VXLANPort is the UDP port of the tunnels.
 	VXLANPort uint16
 	// Forward makes the host forward packets: for nodes with Pods.
@@ -109,6 +111,11 @@ func Ensure(c Config) (*Links, error) {
 	}
 	for _, destination := range destinations {
 		if err := ensureRoute(near, destination, c.Address); err != nil {
+			return nil, err
+		}
+	}
+	if c.Resolver.IsValid() {
+		if err := ensureAddress(near, c.Resolver); err != nil {
 			return nil, err
 		}
 	}
@@ -219,6 +226,25 @@ func ensureRoute(near netlink.Link, destination netip.Prefix, source netip.Addr)
 	}
 	if err := netlink.RouteReplace(route); err != nil {
 		return fmt.Errorf("route %s dev %s src %s: %w", destination, near.Attrs().Name, source, err)
+	}
+	return nil
+}
+
+// ensureAddress gives a link an address of scope host: nothing is sent from it but by who listens on it.
+func ensureAddress(link netlink.Link, address netip.Addr) error {
+	name := link.Attrs().Name
+	have, err := netlink.AddrList(link, netlink.FAMILY_V4)
+	if err != nil {
+		return fmt.Errorf("addresses of %s: %w", name, err)
+	}
+	for i := range have {
+		if have[i].IP.Equal(address.AsSlice()) {
+			return nil
+		}
+	}
+	one := &net.IPNet{IP: address.AsSlice(), Mask: net.CIDRMask(address.BitLen(), address.BitLen())}
+	if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: one, Scope: int(netlink.SCOPE_HOST)}); err != nil {
+		return fmt.Errorf("give %s the resolver's address %s: %w", name, address, err)
 	}
 	return nil
 }

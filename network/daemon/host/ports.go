@@ -41,6 +41,8 @@ type Ports struct {
 	Address netip.Addr
 	// Infrastructure is the range of Pods' infrastructure addresses.
 	Infrastructure netip.Prefix
+	// Resolver is the host's address that no port of all addresses is at: what tenants ask there is no Pod's to see.
+	Resolver netip.Addr
 }
 
 const portsChain = "clients"
@@ -117,7 +119,7 @@ func (p Ports) fill(conn *nftables.Conn, table *nftables.Table, mappings []PortM
 			if hook == nftables.ChainHookPrerouting && m.Host.Addr().IsLoopback() {
 				continue // a neighbour that sends to a loopback address of ours is none of the host's
 			}
-			conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: m.rule()})
+			conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: m.rule(p.Resolver)})
 		}
 	}
 	prefixes := append(hosts(members), p.Infrastructure.Masked())
@@ -159,8 +161,8 @@ func within(op expr.CmpOp, offset uint32, prefix netip.Prefix) []expr.Any {
 	}
 }
 
-// rule is: fib daddr type local ip daddr != 127.0.0.0/8 (or ip daddr HOST) PROTOCOL dport PORT dnat to POD
-func (m PortMapping) rule() []expr.Any {
+// rule is: fib daddr type local ip daddr != 127.0.0.0/8 ip daddr != RESOLVER (or ip daddr HOST) PROTOCOL dport PORT dnat to POD
+func (m PortMapping) rule(resolver netip.Addr) []expr.Any {
 	exprs := []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{m.Protocol}},
@@ -172,6 +174,9 @@ func (m PortMapping) rule() []expr.Any {
 			&expr.Fib{Register: 1, FlagDADDR: true, ResultADDRTYPE: true},
 			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)})
 		exprs = append(exprs, within(expr.CmpOpNeq, destinationOffset, loopback)...)
+		if resolver.IsValid() {
+			exprs = append(exprs, within(expr.CmpOpNeq, destinationOffset, netip.PrefixFrom(resolver, resolver.BitLen()))...)
+		}
 	} else {
 		exprs = append(exprs, within(expr.CmpOpEq, destinationOffset, netip.PrefixFrom(m.Host.Addr(), 32))...)
 	}

@@ -11,6 +11,7 @@ volatile const __be32 infrastructure_mask;
 volatile const __be32 service_prefix;
 volatile const __be32 service_mask;
 volatile const __be32 hairpin_address;
+volatile const __be32 resolver_address;
 volatile const __be32 alias_prefix;
 volatile const __be32 alias_mask;
 volatile const __u32 mtu = 1450;

@@ -5,6 +5,7 @@
 #include "explain.h"
 #include "forward.h"
 #include "ipv6.h"
+#include "resolver.h"
 #include "source.h"
 #include "trace.h"
 #include "uplink.h"
@@ -44,7 +45,8 @@ static __always_inline int check_forwarded(const struct nic *nic, const struct p
 		return DROP(DROP_SPOOFED_ADDRESS);
 	struct route *back = route_to(nic->vni, p->source);
 
-	if ((back && back->kind == ROUTE_RESERVED) || in_service_cidr(p->destination) || p->destination == hairpin_address)
+	if ((back && back->kind == ROUTE_RESERVED) || in_service_cidr(p->destination) || p->destination == hairpin_address ||
+	    p->destination == resolver_address)
 		return DROP(DROP_RESERVED_RANGE);
 	return 0;
 }
@@ -87,6 +89,10 @@ static __always_inline int from_pod(struct __sk_buff *skb)
 	trace_step(STEP_SOURCE, nic->vpc_id, p.source, !is_ipv4(&nic->address, p.source));
 	if (nic->vni == default_vni)
 		return forward_default(skb, &p, nic);
+	if (p.destination == resolver_address) {
+		error = ask_resolver(skb, &p, nic);
+		return error ? error : to_host(skb);
+	}
 	if (is_alias(p.destination) || in_infrastructure_cidr(p.destination)) {
 		error = answer_to_opener(skb, &p, nic);
 		return error ? error : to_opener(skb, &p);
@@ -112,6 +118,8 @@ static __always_inline int from_host(struct __sk_buff *skb)
 		error = parse_ipv4(skb, &p);
 	if (error)
 		return error;
+	if (p.source == resolver_address)
+		return answer_query(skb, &p);
 	p.exempt = is_own_host(p.source);
 	return forward_default(skb, &p, NULL);
 }

@@ -6,6 +6,7 @@
 #include "drop.h"
 #include "gateway.h"
 #include "icmp.h"
+#include "rate.h"
 
 /* For each interface, or external address: so many at once, and one every so many ns on the average. */
 #define ERRORS_AT_ONCE 50
@@ -32,20 +33,6 @@ struct icmp_error {
 	struct icmp icmp;
 	struct quote quote;
 };
-
-static __always_inline bool may_explain(__u32 what)
-{
-	__u64 now = bpf_ktime_get_coarse_ns(), next = now;
-	__u64 *due = bpf_map_lookup_elem(&error_times, &what);
-
-	if (due && *due > now)
-		next = *due;
-	if (next > now + ERRORS_AT_ONCE * ERROR_INTERVAL)
-		return false;
-	next += ERROR_INTERVAL;
-	bpf_map_update_elem(&error_times, &what, &next, BPF_ANY);
-	return true;
-}
 
 /* What an error says of a reason, and who says it: the gateway, or where there is none who the packet was for. False: nothing. */
 static __always_inline bool compose(struct icmp_error *error, int reason, const struct subnet *subnet)
@@ -132,7 +119,7 @@ static __noinline int explain(struct __sk_buff *skb, int reason, enum origin ori
 			return TC_ACT_SHOT;
 	}
 	if (bpf_skb_load_bytes(skb, IP_OFFSET, &error.quote, sizeof(error.quote)) || !compose(&error, reason, subnet) ||
-	    !may_explain(origin == FROM_OUTSIDE ? error.quote.ip.daddr : ifindex))
+	    !within_rate(&error_times, origin == FROM_OUTSIDE ? error.quote.ip.daddr : ifindex, ERRORS_AT_ONCE, ERROR_INTERVAL))
 		return TC_ACT_SHOT;
 	error.ip.check = fold(bpf_csum_diff(NULL, 0, (__be32 *)&error.ip, sizeof(error.ip), 0));
 	error.icmp.check = fold(bpf_csum_diff(NULL, 0, (__be32 *)&error.icmp, sizeof(error.icmp) + sizeof(error.quote), 0));

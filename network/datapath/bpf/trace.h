@@ -51,6 +51,8 @@ enum trace_step_kind {
 	STEP_FLOATING,       /* it leaves the VPC from the interface's own external address; the VPC, the external address */
 	STEP_NAT,            /* it leaves the VPC by a NATGateway; the external port and address; the flow is known */
 	STEP_NAT_ANSWER,     /* it answers what was sent by a NATGateway; the interface's port and address */
+	STEP_RESOLVER,       /* to the VPC's resolver; the VPC, the infrastructure address that it comes from */
+	STEP_RESOLVED,       /* the resolver answers; the VPC, the interface's own address */
 };
 
 struct trace_step {

@@ -462,6 +462,7 @@ const (
 	BpfMapPolicyPeers          = "policy_peers"
 	BpfMapPolicyRules          = "policy_rules"
 	BpfMapPortBlocks           = "port_blocks"
+	BpfMapQueryTimes           = "query_times"
 	BpfMapRoutes               = "routes"
 	BpfMapScratches            = "scratches"
 	BpfMapServices             = "services"
@@ -483,6 +484,7 @@ const (
 	BpfVarMtu                  = "mtu"
 	BpfVarNodeAddress          = "node_address"
 	BpfVarOutsideVni           = "outside_vni"
+	BpfVarResolverAddress      = "resolver_address"
 	BpfVarServiceMask          = "service_mask"
 	BpfVarServicePrefix        = "service_prefix"
 	BpfVarTraceLog             = "trace_log"
@@ -570,6 +572,7 @@ type BpfMapSpecs struct {
 	PolicyPeers   *ebpf.MapSpec `ebpf:"policy_peers"`
 	PolicyRules   *ebpf.MapSpec `ebpf:"policy_rules"`
 	PortBlocks    *ebpf.MapSpec `ebpf:"port_blocks"`
+	QueryTimes    *ebpf.MapSpec `ebpf:"query_times"`
 	Routes        *ebpf.MapSpec `ebpf:"routes"`
 	Scratches     *ebpf.MapSpec `ebpf:"scratches"`
 	Services      *ebpf.MapSpec `ebpf:"services"`
@@ -593,6 +596,7 @@ type BpfVariableSpecs struct {
 	Mtu                  *ebpf.VariableSpec `ebpf:"mtu"`
 	NodeAddress          *ebpf.VariableSpec `ebpf:"node_address"`
 	OutsideVni           *ebpf.VariableSpec `ebpf:"outside_vni"`
+	ResolverAddress      *ebpf.VariableSpec `ebpf:"resolver_address"`
 	ServiceMask          *ebpf.VariableSpec `ebpf:"service_mask"`
 	ServicePrefix        *ebpf.VariableSpec `ebpf:"service_prefix"`
 	TraceLog             *ebpf.VariableSpec `ebpf:"trace_log"`
@@ -648,6 +652,7 @@ type BpfMaps struct {
 	PolicyPeers   *ebpf.Map `ebpf:"policy_peers"`
 	PolicyRules   *ebpf.Map `ebpf:"policy_rules"`
 	PortBlocks    *ebpf.Map `ebpf:"port_blocks"`
+	QueryTimes    *ebpf.Map `ebpf:"query_times"`
 	Routes        *ebpf.Map `ebpf:"routes"`
 	Scratches     *ebpf.Map `ebpf:"scratches"`
 	Services      *ebpf.Map `ebpf:"services"`
@@ -683,6 +688,7 @@ func (m *BpfMaps) Close() error {
 		m.PolicyPeers,
 		m.PolicyRules,
 		m.PortBlocks,
+		m.QueryTimes,
 		m.Routes,
 		m.Scratches,
 		m.Services,
@@ -707,6 +713,7 @@ type BpfVariables struct {
 	Mtu                  *ebpf.Variable `ebpf:"mtu"`
 	NodeAddress          *ebpf.Variable `ebpf:"node_address"`
 	OutsideVni           *ebpf.Variable `ebpf:"outside_vni"`
+	ResolverAddress      *ebpf.Variable `ebpf:"resolver_address"`
 	ServiceMask          *ebpf.Variable `ebpf:"service_mask"`
 	ServicePrefix        *ebpf.Variable `ebpf:"service_prefix"`
 	TraceLog             *ebpf.Variable `ebpf:"trace_log"`
