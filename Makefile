@@ -115,6 +115,7 @@ generate: bin/tools/controller-gen ## Write generated code (deepcopy, CRDs, role
 	  bin/tools/controller-gen rbac:roleName=mni-$$(basename $$room)-controller paths=./$$room/controller output:rbac:dir=$$room/config/rbac; done
 	@bin/tools/controller-gen rbac:roleName=mni-netd,fileName=netd.yaml paths=./network/daemon output:rbac:dir=network/config/rbac
 	@bin/tools/controller-gen rbac:roleName=mni-bgpd,fileName=bgpd.yaml paths=./network/bgp output:rbac:dir=network/config/rbac
+	@bin/tools/controller-gen rbac:roleName=mni-dns,fileName=dns.yaml paths=./network/dns output:rbac:dir=network/config/rbac
 	@BPF2GO_CC=$(CLANG) BPF2GO_STRIP=$(LLVM_STRIP) $(GO) generate ./...
 	@$(GO) run ./hack/apireference --out docs/reference $(addsuffix /config/crd,$(API_ROOMS))
 	@env -u MNI_INSTANCE $(GO) run ./cmd/mni docs docs/reference/cli

@@ -85,8 +85,9 @@ func TestEachDaemonHasTheGeneratedRolesAndNoOthers(t *testing.T) {
 	}, bound["system:mni:cloud"])
 	require.Equal(t, []string{"mni-netd"}, bound["system:mni:netd"])
 	require.Equal(t, []string{"mni-bgpd"}, bound["system:mni:bgpd"])
+	require.Equal(t, []string{"mni-dns"}, bound["system:mni:dns"])
 	require.ElementsMatch(t, []string{"mni-gateway", "mni-gateway-sessions"}, bound["system:mni:gateway"])
-	for _, role := range slices.Concat(bound["system:mni:cloud"], bound["system:mni:gateway"], bound["system:mni:netd"], bound["system:mni:bgpd"]) {
+	for _, role := range slices.Concat(bound["system:mni:cloud"], bound["system:mni:gateway"], bound["system:mni:netd"], bound["system:mni:bgpd"], bound["system:mni:dns"]) {
 		require.True(t, roles[role], "%s is not installed", role)
 	}
 }

@@ -21,6 +21,9 @@ const (
 	// UserBgpdPrefix and a node's name make the user of an mni-bgpd; all are in GroupBgpd.
 	UserBgpdPrefix = "system:mni:bgpd:"
 	GroupBgpd      = "system:mni:bgpd"
+	// UserDNSPrefix and a node's name make the user of an mni-dns; all are in GroupDNS.
+	UserDNSPrefix = "system:mni:dns:"
+	GroupDNS      = "system:mni:dns"
 	// UserSupervisor asks components for their health.
 	UserSupervisor = "system:mni:supervisor"
 	// UserKubeletClient is the API server, towards kubelets.
@@ -79,6 +82,7 @@ func nodeCertificates(n instance.Node) []pki.Request {
 		{Name: "kube-proxy", Authority: pki.Cluster, User: "system:kube-proxy", Client: true},
 		{Name: "mni-netd", Authority: pki.Cluster, User: UserNetdPrefix + n.Name(), Groups: []string{GroupNetd}, Client: true},
 		{Name: "mni-bgpd", Authority: pki.Cluster, User: UserBgpdPrefix + n.Name(), Groups: []string{GroupBgpd}, Client: true},
+		{Name: "mni-dns", Authority: pki.Cluster, User: UserDNSPrefix + n.Name(), Groups: []string{GroupDNS}, Client: true},
 	}
 	for i := range all {
 		all[i].Dir = nodePKI(n)

@@ -218,7 +218,7 @@ rules:
   - {group: authorization.k8s.io, resources: [subjectaccessreviews]}
 - level: None
   verbs: [get, list, watch]
-  userGroups: ["system:nodes", "system:mni:netd", "system:mni:bgpd", "system:serviceaccounts:kube-system"]
+  userGroups: ["system:nodes", "system:mni:netd", "system:mni:bgpd", "system:mni:dns", "system:serviceaccounts:kube-system"]
 - level: None
   verbs: [get, list, watch]
   users: ["system:kube-controller-manager", "system:kube-scheduler", "system:kube-proxy", "system:apiserver", "system:mni:cloud"]

@@ -21,6 +21,7 @@ const (
 	KubeProxy  = "kube-proxy"
 	Netd       = "mni-netd"
 	Bgpd       = "mni-bgpd"
+	DNS        = "mni-dns"
 )
 
 // Paths inside a node, the same in every node.
@@ -39,7 +40,7 @@ const (
 )
 
 func (o Options) node(n instance.Node) []spec {
-	return []spec{o.containerd(n), o.netd(n), o.kubelet(n), o.kubeProxy(n), o.bgpd(n)}
+	return []spec{o.containerd(n), o.netd(n), o.kubelet(n), o.kubeProxy(n), o.bgpd(n), o.dns(n)}
 }
 
 // outside is the machine's path of a path in the node's /run.
@@ -118,6 +119,23 @@ func (o Options) netd(n instance.Node) spec {
 	// It loads its programs while the API server starts, and waits itself for what it watches.
 	s.After = []string{Etcd}
 	s.Ready = &supervisor.Probe{URL: "http://" + onNode(n, 9440) + "/readyz"}
+	return s
+}
+
+// dns answers what workloads in VPCs ask.
+func (o Options) dns(n instance.Node) spec {
+	client := o.cert(nodePKI(n), "mni-dns")
+	kubeconfig := o.nodeKubeconfig(n, "mni-dns", client)
+	resolvConf := ""
+	if o.Resolver {
+		resolvConf = "/etc/resolv.conf"
+	}
+	s := o.nodePart(n, DNS, "mni-dns", "--kubeconfig="+kubeconfig.Path, "--file=/var/lib/mni-dns/directory.json",
+		"--resolv-conf="+resolvConf, "--metrics-address="+onNode(n, 9441))
+	s.files, s.certs = []File{kubeconfig}, []pki.Request{client}
+	s.Env = []string{"GOMEMLIMIT=96MiB"}
+	s.After = []string{Manifests, n.Name() + "/" + Netd} // which gives the host the resolver's address
+	s.Ready = &supervisor.Probe{URL: "http://" + onNode(n, 9441) + "/readyz"}
 	return s
 }
 

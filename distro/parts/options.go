@@ -28,7 +28,7 @@ type Options struct {
 	Nodes int
 	// Outside is how the instance meets the world.
 	Outside instance.Outside
-	// BinDir is the machine's folder with mni, mni-kube, mni-cloud, mni-gateway, mni-netd, mni-bgpd and mni-cni.
+	// BinDir is the machine's folder with mni, mni-kube, mni-cloud, mni-gateway, mni-netd, mni-bgpd, mni-dns and mni-cni.
 	BinDir string
 	// Containerd is the path of the container runtime.
 	Containerd string

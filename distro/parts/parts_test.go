@@ -19,7 +19,7 @@ import (
 func options(t *testing.T) Options {
 	t.Helper()
 	bin := t.TempDir()
-	for _, name := range []string{"mni", "mni-kube", "mni-cloud", "mni-gateway", "mni-netd", "mni-bgpd", "containerd"} {
+	for _, name := range []string{"mni", "mni-kube", "mni-cloud", "mni-gateway", "mni-netd", "mni-bgpd", "mni-dns", "containerd"} {
 		require.NoError(t, os.WriteFile(filepath.Join(bin, name), nil, 0o700))
 	}
 	return Options{
@@ -43,7 +43,7 @@ func TestThePlanIsWhole(t *testing.T) {
 	require.NoError(t, err)
 	for _, name := range []string{
 		Etcd, APIServer, ControllerManager, Scheduler, Registry, Images, Manifests, Cloud, Gateway, MachineNetd,
-		"node-1/containerd", "node-1/kubelet", "node-1/kube-proxy", "node-1/mni-netd", "node-1/mni-bgpd", "node-2/kubelet", "edge/zebra", "edge/bfdd", "edge/bgpd",
+		"node-1/containerd", "node-1/kubelet", "node-1/kube-proxy", "node-1/mni-netd", "node-1/mni-bgpd", "node-1/mni-dns", "node-2/kubelet", "edge/zebra", "edge/bfdd", "edge/bgpd",
 	} {
 		part, ok := plan.Part(name)
 		require.True(t, ok, name)

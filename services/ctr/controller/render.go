@@ -23,8 +23,6 @@ const (
 	// containerName is the name of the one container in the Pod.
 	containerName = "main"
 
-	// resolver is where a VPC's resolver listens, in every VPC.
-	resolver = "169.254.0.53"
 	// stopSeconds is how long a container may take to end after SIGTERM.
 	stopSeconds = 10
 	// silentSeconds is how long a Pod stays on a node after nobody has heard of it for the cluster's grace period (20 s in the
@@ -54,7 +52,7 @@ func render(c *ctrv1.Container, subnet *vpcv1.Subnet, address string) (*corev1.P
 			AutomountServiceAccountToken:  ptr.To(false),
 			EnableServiceLinks:            ptr.To(false),
 			DNSPolicy:                     corev1.DNSNone,
-			DNSConfig:                     &corev1.PodDNSConfig{Nameservers: []string{resolver}},
+			DNSConfig:                     &corev1.PodDNSConfig{Nameservers: []string{netv1.ResolverAddress}, Searches: []string{subnet.Spec.VPC + ".internal"}},
 			SecurityContext: &corev1.PodSecurityContext{
 				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 			},
@@ -170,7 +168,7 @@ func newInterface(c *ctrv1.Container, subnet string, groups []string) *netv1.Net
 	return &netv1.NetworkInterface{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        string(c.UID),
-			Labels:      map[string]string{ctrv1.LabelNamespace: c.Namespace, ctrv1.LabelContainer: c.Name},
+			Labels:      map[string]string{ctrv1.LabelNamespace: c.Namespace, ctrv1.LabelContainer: c.Name, netv1.LabelDNSName: c.Name},
 			Annotations: map[string]string{netv1.AnnotationHolder: "Container " + c.Name},
 		},
 		Spec: netv1.NetworkInterfaceSpec{Subnet: subnet, Namespace: c.Namespace, Address: c.Spec.Address, Retain: true, SecurityGroups: groups, SourceDestCheck: ptr.To(checksAddresses(c))},

@@ -49,6 +49,7 @@ func TestAPodIsWhatItsContainerSays(t *testing.T) {
 	require.Equal(t, corev1.RestartPolicyAlways, spec.RestartPolicy)
 	require.Equal(t, corev1.DNSNone, spec.DNSPolicy)
 	require.Equal(t, []string{"169.254.0.53"}, spec.DNSConfig.Nameservers)
+	require.Equal(t, []string{"main.internal"}, spec.DNSConfig.Searches)
 	require.Empty(t, spec.NodeName, "the scheduler places it")
 	require.Equal(t, map[string]string{"kubernetes.io/hostname": "node-2"}, spec.NodeSelector)
 	seconds := map[string]int64{}

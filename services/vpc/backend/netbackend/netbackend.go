@@ -53,6 +53,7 @@ func (b *Backend) EnsureVPC(ctx context.Context, vpc *vpcv1.Vpc) (conditions.Res
 		return remaking("Vpc", vpc.Name), nil
 	}
 	desired := &netv1.VPC{ObjectMeta: metadata(vpc), Spec: netv1.VPCSpec{Namespaces: []string{vpc.Namespace}}}
+	desired.Labels[netv1.LabelDNSName] = vpc.Name
 	if err := apply.Object(ctx, b.client, FieldOwner, live, desired); err != nil {
 		return refused(err)
 	}
