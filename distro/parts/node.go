@@ -134,7 +134,7 @@ func (o Options) dns(n instance.Node) spec {
 		"--resolv-conf="+resolvConf, "--metrics-address="+onNode(n, 9441))
 	s.files, s.certs = []File{kubeconfig}, []pki.Request{client}
 	s.Env = []string{"GOMEMLIMIT=96MiB"}
-	s.After = []string{Manifests, n.Name() + "/" + Netd} // which gives the host the resolver's address
+	s.After = []string{Manifests, n.Name() + "/" + Netd, n.Name() + "/" + Kubelet} // netd gives the host the resolver's address; nobody asks before the kubelet
 	s.Ready = &supervisor.Probe{URL: "http://" + onNode(n, 9441) + "/readyz"}
 	return s
 }
