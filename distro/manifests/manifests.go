@@ -13,15 +13,12 @@ import (
 	"io/fs"
 	"slices"
 	"text/template"
-	"time"
 
 	"golang.org/x/sync/errgroup"
-	corev1 "k8s.io/api/core/v1"
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -99,9 +96,6 @@ func Install(ctx context.Context, config *rest.Config, values Values) error {
 	if err != nil {
 		return err
 	}
-	if err := awaitNamespace(ctx, c, metav1.NamespaceSystem); err != nil {
-		return err
-	}
 	var namespaces, others, external []*unstructured.Unstructured
 	var crds []string
 	for _, object := range objects {
@@ -128,20 +122,6 @@ func Install(ctx context.Context, config *rest.Config, values Values) error {
 		return err
 	}
 	return installExternal(ctx, c, external, values.External.PeerName)
-}
-
-// awaitNamespace returns when there is a namespace that the API server makes itself.
-func awaitNamespace(ctx context.Context, c client.Client, name string) error {
-	namespace := &metav1.PartialObjectMetadata{}
-	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-	err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-		err := c.Get(ctx, client.ObjectKey{Name: name}, namespace)
-		return err == nil, client.IgnoreNotFound(err)
-	})
-	if err != nil {
-		return fmt.Errorf("wait for namespace %s: %w", name, err)
-	}
-	return nil
 }
 
 // apply applies objects that do not need each other, several at once.
