@@ -86,8 +86,7 @@ func Install(ctx context.Context, config *rest.Config, values Values) error {
 	if err := apiextensions.AddToScheme(scheme); err != nil {
 		return err
 	}
-	// Its own roles it makes one after the other, for seconds in which it could do more. Whoever installs may do everything without them.
-	if err := agent.AwaitReady(ctx, config, "poststarthook/rbac/bootstrap-roles"); err != nil {
+	if err := agent.AwaitReady(ctx, config); err != nil {
 		return fmt.Errorf("wait for the API server: %w", err)
 	}
 	config = rest.CopyConfig(config)

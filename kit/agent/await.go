@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"net/http"
-	neturl "net/url"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -41,8 +40,8 @@ func Await(ctx context.Context, config *rest.Config, resources ...schema.GroupVe
 	return nil
 }
 
-// AwaitReady returns when the API server says that it is ready, but for the named checks of its /readyz.
-func AwaitReady(ctx context.Context, config *rest.Config, except ...string) error {
+// AwaitReady returns when the API server says that it is ready.
+func AwaitReady(ctx context.Context, config *rest.Config) error {
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return err
@@ -51,9 +50,7 @@ func AwaitReady(ctx context.Context, config *rest.Config, except ...string) erro
 	if err != nil {
 		return err
 	}
-	url = url.JoinPath("readyz")
-	url.RawQuery = neturl.Values{"exclude": except}.Encode()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url.String(), http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url.JoinPath("readyz").String(), http.NoBody)
 	if err != nil {
 		return err
 	}
