@@ -24,7 +24,7 @@ const (
 	CNIBinDir  = "/run/mni/cni/bin"
 	CNIConfDir = "/run/mni/cni/net.d"
 	// ProxyBinDir has the only programs of the machine that kube-proxy finds. It would clean up after its iptables mode at each start,
-	// forty times calling a program that the cloud does without.
+	// calling a program dozens of times that the cloud does without.
 	ProxyBinDir = "/run/mni/kube-proxy/bin"
 )
 

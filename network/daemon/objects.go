@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/mnicloud/mnicloud/kit/agent"
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 	"github.com/mnicloud/mnicloud/network/daemon/desired"
 )
@@ -43,25 +44,24 @@ type objects struct {
 // kinds of objects, and how little is kept of each.
 var kinds = []struct {
 	object     client.Object
-	kind       string
 	namespaced bool
 	strip      func(any)
 	plural     string // where it is not the usual one of an English word
 }{
-	{&corev1.Node{}, "Node", false, stripNode, ""},
-	{&corev1.Service{}, "Service", true, func(any) {}, ""},
-	{&discoveryv1.EndpointSlice{}, "EndpointSlice", true, stripSlice, ""},
-	{&netv1.Subnet{}, "Subnet", false, func(any) {}, ""},
-	{&netv1.RouteTable{}, "RouteTable", false, func(any) {}, ""},
-	{&netv1.NetworkInterface{}, "NetworkInterface", false, func(any) {}, ""},
-	{&netv1.AddressPool{}, "AddressPool", false, func(any) {}, ""},
-	{&netv1.FloatingIP{}, "FloatingIP", false, func(any) {}, ""},
-	{&netv1.NATGateway{}, "NATGateway", false, func(any) {}, "natgateways"},
-	{&netv1.PortBlock{}, "PortBlock", false, func(any) {}, ""},
-	{&netv1.SecurityGroup{}, "SecurityGroup", false, func(any) {}, ""},
-	{&networkingv1.NetworkPolicy{}, "NetworkPolicy", true, func(any) {}, ""},
-	{&corev1.Pod{}, "Pod", true, stripPod, ""},
-	{&corev1.Namespace{}, "Namespace", false, stripNamespace, ""},
+	{&corev1.Node{}, false, stripNode, ""},
+	{&corev1.Service{}, true, func(any) {}, ""},
+	{&discoveryv1.EndpointSlice{}, true, stripSlice, ""},
+	{&netv1.Subnet{}, false, func(any) {}, ""},
+	{&netv1.RouteTable{}, false, func(any) {}, ""},
+	{&netv1.NetworkInterface{}, false, func(any) {}, ""},
+	{&netv1.AddressPool{}, false, func(any) {}, ""},
+	{&netv1.FloatingIP{}, false, func(any) {}, ""},
+	{&netv1.NATGateway{}, false, func(any) {}, "natgateways"},
+	{&netv1.PortBlock{}, false, func(any) {}, ""},
+	{&netv1.SecurityGroup{}, false, func(any) {}, ""},
+	{&networkingv1.NetworkPolicy{}, true, func(any) {}, ""},
+	{&corev1.Pod{}, true, stripPod, ""},
+	{&corev1.Namespace{}, false, stripNamespace, ""},
 }
 
 // claimed are the kinds that are not watched but read, or made, to claim an interface.
@@ -186,34 +186,11 @@ func (o *objects) start(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
+	all := make([]client.Object, 0, len(kinds))
 	for _, k := range kinds {
-		informer, err := o.cache.GetInformer(ctx, k.object, cache.BlockUntilSynced(false))
-		if err != nil {
-			return fmt.Errorf("watch of %ss: %w", k.kind, err)
-		}
-		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-			AddFunc: func(any) { o.notify() },
-			UpdateFunc: func(before, after any) {
-				if !sameForPolicies(before, after) {
-					o.notify()
-				}
-			},
-			DeleteFunc: func(any) { o.notify() },
-		}); err != nil {
-			return fmt.Errorf("watch of %ss: %w", k.kind, err)
-		}
+		all = append(all, k.object)
 	}
-	failed := make(chan error, 1)
-	go func() { failed <- o.cache.Start(ctx) }()
-	if !o.cache.WaitForCacheSync(ctx) {
-		select {
-		case err := <-failed:
-			return fmt.Errorf("cache of API objects: %w", err)
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	return nil
+	return agent.Watch(ctx, o.cache, all, o.notify, sameForPolicies)
 }
 
 func (o *objects) notify() {

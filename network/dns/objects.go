@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/rest"
-	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/mnicloud/mnicloud/kit/agent"
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 	"github.com/mnicloud/mnicloud/network/dns/names"
 )
@@ -98,30 +98,11 @@ func stripSlice(o any) {
 
 // start watches until ctx ends and returns once everything has been seen.
 func (o *objects) start(ctx context.Context) error {
-	for _, w := range watched {
-		informer, err := o.cache.GetInformer(ctx, w.object, cache.BlockUntilSynced(false))
-		if err != nil {
-			return fmt.Errorf("watch %T: %w", w.object, err)
-		}
-		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-			AddFunc:    func(any) { o.onChange() },
-			UpdateFunc: func(_, _ any) { o.onChange() },
-			DeleteFunc: func(any) { o.onChange() },
-		}); err != nil {
-			return fmt.Errorf("watch %T: %w", w.object, err)
-		}
+	all := make([]client.Object, 0, len(watched))
+	for _, k := range watched {
+		all = append(all, k.object)
 	}
-	failed := make(chan error, 1)
-	go func() { failed <- o.cache.Start(ctx) }()
-	if !o.cache.WaitForCacheSync(ctx) {
-		select {
-		case err := <-failed:
-			return fmt.Errorf("cache of API objects: %w", err)
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	return nil
+	return agent.Watch(ctx, o.cache, all, o.onChange, nil)
 }
 
 // input reads everything that names are made from. It is shared with the cache: read only.
