@@ -40,6 +40,18 @@ func checkPrograms(o Options, m probes) []Problem {
 	return problems
 }
 
+// checkFiles finds what a file system has that was unpacked and not installed: containerd starts no container without a file of hosts.
+func checkFiles(m probes) []Problem {
+	const hosts = "/etc/hosts"
+	if err := m.file(hosts); err != nil {
+		return []Problem{{
+			Check: "file", What: fmt.Sprintf("cannot look at %s, which containerd copies into every container: %v", hosts, err),
+			Remedy: "make it, with at least the line `127.0.0.1 localhost`",
+		}}
+	}
+	return nil
+}
+
 // required are the capabilities the cloud cannot do without. CAP_SYS_RESOURCE is not among them: without it the nodes'
 // containerd is told not to lower oom_score_adj. CAP_BPF and CAP_PERFMON (Linux 5.8) are part of CAP_SYS_ADMIN.
 var required = []struct {

@@ -90,6 +90,7 @@ func check(ctx context.Context, o Options, m probes) []Problem {
 	var problems []Problem
 	problems = append(problems, checkPackages(ctx, m)...)
 	problems = append(problems, checkPrograms(o, m)...)
+	problems = append(problems, checkFiles(m)...)
 	lacking := checkCapabilities(m)
 	problems = append(problems, lacking...)
 	if len(lacking) == 0 {

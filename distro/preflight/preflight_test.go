@@ -21,6 +21,7 @@ func ready() probes {
 		euid:            func() int { return 0 },
 		missingPackages: func(context.Context) ([]packages.Package, error) { return nil, nil },
 		program:         func(string) error { return nil },
+		file:            func(string) error { return nil },
 		capabilities:    func() (uint64, error) { return 1<<41 - 1, nil },
 		freeDisk:        func(string) (uint64, error) { return 100 << 30, nil },
 		availableMemory: func() (uint64, error) { return 16 << 30, nil },
@@ -70,6 +71,10 @@ func TestEachProblemNamesWhatIsWrongAndTheRemedy(t *testing.T) {
 		"a program that is not built": {
 			spoil: func(m *probes) { m.program = func(string) error { return os.ErrNotExist } },
 			check: "program", what: []string{"mni-kube"}, remedy: "make build",
+		},
+		"no file of hosts": { // as debootstrap leaves a file system
+			spoil: func(m *probes) { m.file = func(string) error { return os.ErrNotExist } },
+			check: "file", what: []string{"/etc/hosts", "containerd"}, remedy: "127.0.0.1 localhost",
 		},
 		"no CAP_NET_ADMIN": {
 			spoil: func(m *probes) {

@@ -14,6 +14,8 @@ type probes struct {
 	euid            func() int
 	missingPackages func(ctx context.Context) ([]packages.Package, error)
 	program         func(name string) error
+	// file looks at a file of the machine.
+	file func(path string) error
 	// capabilities is the effective set of this process, a bit each (capabilities(7)).
 	capabilities func() (uint64, error)
 	// features are attempts to use what the kernel must have, in the order in which they are made.
@@ -49,6 +51,10 @@ func machine() probes {
 		},
 		program: func(name string) error {
 			_, err := exec.LookPath(name)
+			return err
+		},
+		file: func(path string) error {
+			_, err := os.Stat(path)
 			return err
 		},
 		capabilities:    effectiveCapabilities,

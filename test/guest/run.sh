@@ -56,6 +56,7 @@ root=$work/root
 mkdir -p "$root"
 tar --extract --file "$base" --directory "$root"
 release=$(ls "$root/lib/modules")
+echo "127.0.0.1 localhost" >"$root/etc/hosts" # which Debian's installer makes, and debootstrap does not
 mkdir -p "$root/opt/mni/build"
 cp -r bin "$root/opt/mni/bin"
 rm -rf "$root/opt/mni/bin/tools"
