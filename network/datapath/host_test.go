@@ -33,7 +33,12 @@ func TestAPodsOwnVXLANIsDropped(t *testing.T) {
 	c := newTenants(t)
 	inner := c.web1.udp(1, "198.18.0.12:80").frame()
 	for _, destination := range []string{"192.0.2.1:4789", "192.0.2.2:4789", "203.0.113.1:4789"} {
-		c.web1.sends(c.web1.udp(4000, destination).frame()).isDropped(bpfDropReasonDROP_FORGED_VXLAN)
+		whole := c.web1.udp(4000, destination)
+		whole.size = 80
+		c.web1.sends(whole.frame()).isDropped(bpfDropReasonDROP_FORGED_VXLAN)
+		// A host would put it together again before it sends it on.
+		first, _ := c.web1.pieces(whole)
+		c.web1.sends(first).isDropped(bpfDropReasonDROP_FORGED_VXLAN)
 	}
 	// Only members speak VXLAN, and only of what is here.
 	n := c.nodes[0]

@@ -248,7 +248,7 @@ func TestRealServices(t *testing.T) {
 		for at, backend := range map[string]Backend{
 			"198.19.0.10": {addr("198.18.0.12"), 8080}, "198.19.0.11": {addr("198.18.0.13"), 8080}, "198.19.0.12": {addr("198.18.0.11"), 8080},
 			"198.19.0.13": {addr("192.0.2.1"), 8080}, "198.19.0.14": {addr("192.0.2.2"), 8080}, "198.19.0.15": {addr(testnet.OutsideAddress), 8080},
-			"198.19.0.16": {addr("198.18.0.12"), 9090},
+			"198.19.0.16": {addr("198.18.0.12"), 9090}, "198.19.0.17": {addr("198.18.0.12"), 7070}, "198.19.0.18": {addr("198.18.0.11"), 7070},
 		} {
 			for _, n := range r.nodes {
 				for _, protocol := range []Protocol{TCP, UDP} {
@@ -269,6 +269,13 @@ func TestRealServices(t *testing.T) {
 		r.silence(r.a1.Namespace, "198.19.0.10:80")
 		require.NoError(t, r.web1.Bulk("198.19.0.16:80", 4<<20))
 		require.NoError(t, r.neighbor.Bulk("198.19.0.16:80", 4<<20))
+		r.web1.ServeEcho("198.18.0.11", 7070)
+		r.web2.ServeEcho("198.18.0.12", 7070)
+		for _, size := range []int{100, 1500, 20000} { // in one packet, and in fragments
+			require.NoError(t, r.web1.Echo("198.19.0.17:80", size))
+			require.NoError(t, r.web1.Echo("198.19.0.18:80", size)) // itself
+			require.NoError(t, r.nodes[0].Echo("198.19.0.17:80", size))
+		}
 	})
 }
 

@@ -38,7 +38,7 @@ var reasons = [bpfDropReasonDROP_REASON_COUNT]struct {
 	bpfDropReasonDROP_UNKNOWN_SERVICE:         {"unknown_service", "no Service has the destination address and port", false},
 	bpfDropReasonDROP_NO_BACKEND:              {"no_backend", "the Service has no backends", false},
 	bpfDropReasonDROP_SERVICE_PROTOCOL:        {"service_protocol", "neither TCP nor UDP to a Service", false},
-	bpfDropReasonDROP_SERVICE_FRAGMENT:        {"service_fragment", "a fragment to a Service", false},
+	bpfDropReasonDROP_SERVICE_FRAGMENT:        {"service_fragment", "a later fragment to a Service whose first one did not come before", false},
 	bpfDropReasonDROP_SERVICE_HOST_TO_HOST:    {"service_host_to_host", "from a host to a Service whose backend is another host or outside", false},
 	bpfDropReasonDROP_CONNTRACK_COLLISION:     {"conntrack_collision", "no port was free to tell the flow from others", false},
 	bpfDropReasonDROP_NO_CONNTRACK:            {"no_conntrack", "to the hairpin address without a flow", false},

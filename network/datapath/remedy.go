@@ -19,7 +19,7 @@ var remedies = map[Reason]string{
 	Reason(bpfDropReasonDROP_UNKNOWN_SERVICE):         "check the Service's address and port, and that it has Pods in this VPC",
 	Reason(bpfDropReasonDROP_NO_BACKEND):              "no Pod of the Service is ready: look at its Pods and their probes",
 	Reason(bpfDropReasonDROP_SERVICE_PROTOCOL):        "a Service answers TCP and UDP only: it cannot be pinged",
-	Reason(bpfDropReasonDROP_SERVICE_FRAGMENT):        "the sender must not fragment what it sends to a Service: use smaller datagrams",
+	Reason(bpfDropReasonDROP_SERVICE_FRAGMENT):        "the first fragment was lost, or came after this one: the sender tries again; smaller datagrams need no fragments",
 	Reason(bpfDropReasonDROP_SERVICE_HOST_TO_HOST):    "run kube-proxy on the node, or use the backend's own address",
 	Reason(bpfDropReasonDROP_CONNTRACK_COLLISION):     "too many connections from one address to one backend: spread them over more clients or backends",
 	Reason(bpfDropReasonDROP_NO_CONNTRACK):            "nothing but answers through a Service goes to the hairpin address",

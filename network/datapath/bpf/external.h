@@ -74,24 +74,13 @@ static __noinline int translate_addresses(struct __sk_buff *skb, struct packet *
 {
 	__u64 flags = BPF_F_PSEUDO_HDR | 4 | (p->protocol == IPPROTO_UDP ? BPF_F_MARK_MANGLED_0 : 0);
 	__u32 check = p->l4_offset + (p->protocol == IPPROTO_UDP ? offsetof(struct udphdr, check) : offsetof(struct tcphdr, check));
-	bool later = false;
 	int error = 0;
 
-	if (p->fragment) {
-		struct iphdr ip;
-
-		if (bpf_skb_load_bytes(skb, IP_OFFSET, &ip, sizeof(ip)))
-			return DROP(DROP_KERNEL);
-		later = ip.frag_off & bpf_htons(IP_FRAGMENT_OFFSET);
-		/* A first fragment without a checksum is too short to be of use (RFC 1858). */
-		if (!later && bpf_ntohs(ip.tot_len) + ETH_HLEN < check + sizeof(__be16))
-			return DROP(DROP_MALFORMED);
-	}
 	if (!p->fragment && is_icmp_error(skb, p))
 		error = translate_quote(skb, p, source, destination);
 	if (error)
 		return error;
-	if (!later && (p->protocol == IPPROTO_TCP || p->protocol == IPPROTO_UDP)) {
+	if (!p->later && (p->protocol == IPPROTO_TCP || p->protocol == IPPROTO_UDP)) {
 		if (source != p->source)
 			error |= bpf_l4_csum_replace(skb, check, p->source, source, flags);
 		if (destination != p->destination)

@@ -138,7 +138,6 @@ static __noinline int read_related(struct __sk_buff *skb, __u32 offset, struct l
 static __noinline int read_fragment(struct __sk_buff *skb, const struct packet *p, __u32 vpc_id, struct l4 *l4)
 {
 	struct fragment_key key = { .source = ipv4(p->source), .destination = ipv4(p->destination), .vpc_id = vpc_id, .protocol = p->protocol };
-	__u8 header[14];
 	struct iphdr ip;
 
 	if (!l4 || bpf_skb_load_bytes(skb, IP_OFFSET, &ip, sizeof(ip)))
@@ -158,15 +157,11 @@ static __noinline int read_fragment(struct __sk_buff *skb, const struct packet *
 		return 0;
 	}
 	/* Not to read from the padding of a short frame. */
-	__u32 length = p->l4_offset - ETH_HLEN + (p->protocol == IPPROTO_TCP ? sizeof(header) : sizeof(struct icmp));
+	__u32 length = p->l4_offset - ETH_HLEN + sizeof(struct icmp);
 
 	if (bpf_ntohs(ip.tot_len) < length || !read_ports(skb, p->l4_offset, l4))
 		return DROP(DROP_MALFORMED);
-	if (p->protocol == IPPROTO_TCP) {
-		if (bpf_skb_load_bytes(skb, p->l4_offset, header, sizeof(header)))
-			return DROP(DROP_MALFORMED);
-		l4->tcp_flags = header[13];
-	}
+	l4->tcp_flags = p->tcp_flags;
 	l4->last_seen = seconds();
 	bpf_map_update_elem(&fragments, &key, l4, BPF_ANY);
 	return 0;

@@ -27,8 +27,6 @@ static __always_inline int next_hop(const struct route *route, const struct nic 
 static __always_inline int forward_in_vpc(struct __sk_buff *skb, struct packet *p, const struct nic *nic)
 {
 	struct endpoint_key key = {};
-	__be32 client = p->source;
-	__be16 client_port = p->source_port;
 	bool hop = false;
 	int done = 0;
 
@@ -75,7 +73,7 @@ static __always_inline int forward_in_vpc(struct __sk_buff *skb, struct packet *
 
 	if (!endpoint) {
 		if (p->service)
-			forget_flow(p, nic->vpc_id, client, client_port);
+			forget_flow(p, nic->vpc_id);
 		if (hop)
 			return DROP(DROP_NO_NEXT_HOP);
 		return key.vni == nic->vni ? answer_ping(skb, key.vni) : DROP(DROP_NO_ENDPOINT);
@@ -103,12 +101,11 @@ static __always_inline bool is_forged_vxlan(const struct packet *p)
 }
 
 /* A destination in the default Subnet's VPC that is no endpoint: outside, or nothing. */
-static __always_inline int forward_outside(struct __sk_buff *skb, const struct packet *p, const struct nic *nic, __be32 client,
-					   __be16 client_port)
+static __always_inline int forward_outside(struct __sk_buff *skb, const struct packet *p, const struct nic *nic)
 {
 	if (in_infrastructure_cidr(p->destination)) {
 		if (p->service)
-			forget_flow(p, default_vpc_id, client, client_port);
+			forget_flow(p, default_vpc_id);
 		return nic ? answer_ping(skb, default_vni) : DROP(DROP_NO_ENDPOINT);
 	}
 	/* The host's stack would not take its own packet back. */
@@ -136,8 +133,6 @@ static __always_inline int forward_default(struct __sk_buff *skb, struct packet 
 {
 	bool from_host = !nic;
 	struct endpoint_key key = { .vni = default_vni };
-	__be32 client = p->source;
-	__be16 client_port = p->source_port;
 	int done = 0;
 
 	if (exceeds_mtu(skb, p))
@@ -158,7 +153,7 @@ static __always_inline int forward_default(struct __sk_buff *skb, struct packet 
 	struct endpoint *endpoint = bpf_map_lookup_elem(&endpoints, &key);
 
 	if (!endpoint)
-		return forward_outside(skb, p, nic, client, client_port);
+		return forward_outside(skb, p, nic);
 	trace_step(STEP_ENDPOINT, endpoint->kind, endpoint->node.w[3], false);
 	if (endpoint->kind == ENDPOINT_INFRASTRUCTURE) {
 		struct address here = {};

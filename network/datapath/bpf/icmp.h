@@ -84,20 +84,6 @@ static __always_inline __be16 quoted_destination_port(const struct quote *quote)
 	return quote->destination_port;
 }
 
-static __always_inline int set_addresses(struct __sk_buff *skb, struct packet *p, __be32 source, __be32 destination)
-{
-	if (!pull(skb, ETH_HLEN + sizeof(struct iphdr)))
-		return DROP(DROP_KERNEL);
-	struct iphdr *ip = packet_data(skb) + IP_OFFSET;
-
-	if ((void *)(ip + 1) > packet_end(skb))
-		return DROP(DROP_KERNEL);
-	ip->check = checksum_replace(checksum_replace(ip->check, ip->saddr, source), ip->daddr, destination);
-	p->source = ip->saddr = source;
-	p->destination = ip->daddr = destination;
-	return 0;
-}
-
 /* Gives an echo request or reply other addresses and another identifier. */
 static __noinline int translate_echo(struct __sk_buff *skb, struct packet *p, const struct tuple *to, __be16 from_identifier,
 				     __be16 identifier)

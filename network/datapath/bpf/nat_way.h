@@ -152,18 +152,10 @@ static __noinline int nat_translate(struct __sk_buff *skb, struct packet *p, boo
 	};
 
 	if (p->fragment) {
-		__be16 length_id_place[3];
-
-		if (bpf_skb_load_bytes(skb, IP_OFFSET + offsetof(struct iphdr, tot_len), length_id_place, sizeof(length_id_place)))
-			return DROP(DROP_KERNEL);
-		if (length_id_place[2] & bpf_htons(IP_FRAGMENT_OFFSET)) /* ports and checksum are in the first */
-			return set_addresses(skb, p, to.source, to.destination);
-		if (p->protocol == IPPROTO_TCP && bpf_ntohs(length_id_place[0]) + ETH_HLEN < p->l4_offset + sizeof(struct tcphdr))
-			return DROP(DROP_MALFORMED); /* RFC 1858 */
 		p->source_port = s->l4.source_port;
 		p->destination_port = s->l4.destination_port;
 	}
-	if (p->protocol == IPPROTO_ICMP)
+	if (p->protocol == IPPROTO_ICMP && !p->later)
 		return translate_echo(skb, p, &to, out ? s->l4.source_port : s->l4.destination_port, out ? to.source_port : to.destination_port);
 	return translate(skb, p, &to);
 }

@@ -27,18 +27,20 @@ enum tcp_flags {
 struct packet {
 	__be32 source;
 	__be32 destination;
-	__be16 source_port; /* TCP and UDP, not of fragments */
+	__be16 source_port; /* TCP and UDP; of later fragments once they are learned */
 	__be16 destination_port;
 	__u32 l4_offset;
-	__u32 l4_length; /* of the L4 header: TCP and UDP, not of fragments */
+	__u32 l4_length; /* of the L4 header: TCP and UDP, not of later fragments */
 	__u8 protocol;
 	__u8 ttl;
 	__u8 tcp_flags;
 	bool fragment;
+	bool later;   /* a fragment that is not the first */
 	bool service; /* it was sent to a Service, and translated */
 	bool exempt;  /* from policies: from this node's host, or to its own sender through a Service */
 	__be32 service_address;
 	__be16 service_port;
+	__be16 client_port; /* of what is for a Service, before it is translated */
 };
 
 /* Where a packet begins and ends. Assembly, as compilers would otherwise narrow the pointers to the fields' 32 bits. */
@@ -94,7 +96,7 @@ static __always_inline bool same_mac(const __u8 *a, const __u8 *b)
 	return !(((a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2])) | ((a[3] ^ b[3]) | (a[4] ^ b[4]) | (a[5] ^ b[5])));
 }
 
-/* Reads the TCP or UDP header of a packet that is no fragment. */
+/* Reads the TCP or UDP header of a packet that is no later fragment. */
 static __always_inline int parse_l4(struct __sk_buff *skb, struct packet *p)
 {
 	__u32 length = p->protocol == IPPROTO_TCP ? sizeof(struct tcphdr) : sizeof(struct udphdr);
@@ -144,8 +146,10 @@ static __always_inline int parse_ipv4(struct __sk_buff *skb, struct packet *p)
 	p->ttl = ip->ttl;
 	p->l4_offset = ETH_HLEN + header;
 	p->fragment = ip->frag_off & bpf_htons(IP_MORE_FRAGMENTS | IP_FRAGMENT_OFFSET);
-	if (p->fragment || (p->protocol != IPPROTO_TCP && p->protocol != IPPROTO_UDP))
+	p->later = ip->frag_off & bpf_htons(IP_FRAGMENT_OFFSET);
+	if (p->later || (p->protocol != IPPROTO_TCP && p->protocol != IPPROTO_UDP))
 		return 0;
+	/* Nor a first fragment without all of its header (RFC 1858). */
 	if (length && length < header + (p->protocol == IPPROTO_TCP ? sizeof(struct tcphdr) : sizeof(struct udphdr)))
 		return DROP(DROP_MALFORMED);
 	return parse_l4(skb, p);
@@ -195,6 +199,20 @@ static __always_inline int set_macs(struct __sk_buff *skb, const __u8 *destinati
 	return 0;
 }
 
+static __always_inline int set_addresses(struct __sk_buff *skb, struct packet *p, __be32 source, __be32 destination)
+{
+	if (!pull(skb, ETH_HLEN + sizeof(struct iphdr)))
+		return DROP(DROP_KERNEL);
+	struct iphdr *ip = packet_data(skb) + IP_OFFSET;
+
+	if ((void *)(ip + 1) > packet_end(skb))
+		return DROP(DROP_KERNEL);
+	ip->check = checksum_replace(checksum_replace(ip->check, ip->saddr, source), ip->daddr, destination);
+	p->source = ip->saddr = source;
+	p->destination = ip->daddr = destination;
+	return 0;
+}
+
 /* Addresses and ports of a TCP or UDP packet. */
 struct tuple {
 	__be32 source;
@@ -204,7 +222,7 @@ struct tuple {
 };
 
 /* Gives a TCP or UDP packet other addresses and ports. The helper knows of checksums that an interface is yet to fill in
- * (CHECKSUM_PARTIAL), and leaves a UDP checksum of 0 alone. */
+ * (CHECKSUM_PARTIAL), and leaves a UDP checksum of 0 alone. Of fragments the first has ports and checksum. */
 static __noinline int translate(struct __sk_buff *skb, struct packet *p, const struct tuple *to)
 {
 	__u64 udp = p->protocol == IPPROTO_UDP ? BPF_F_MARK_MANGLED_0 : 0;
@@ -213,6 +231,8 @@ static __noinline int translate(struct __sk_buff *skb, struct packet *p, const s
 	__be32 new_ports = (__u32)to->source_port | (__u32)to->destination_port << 16;
 	int error = 0;
 
+	if (p->later)
+		return set_addresses(skb, p, to->source, to->destination);
 	if (to->source != p->source)
 		error |= bpf_l4_csum_replace(skb, check, p->source, to->source, BPF_F_PSEUDO_HDR | udp | 4);
 	if (to->destination != p->destination)

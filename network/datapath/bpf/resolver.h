@@ -29,7 +29,7 @@ static __noinline int ask_resolver(struct __sk_buff *skb, struct packet *p, cons
 {
 	if (!nic)
 		return DROP(DROP_KERNEL);
-	if (!has_ports(p) || p->destination_port != RESOLVER_PORT)
+	if (p->fragment || !has_ports(p) || p->destination_port != RESOLVER_PORT)
 		return DROP(DROP_RESOLVER_PROTOCOL);
 	if (exceeds_mtu(skb, p))
 		return DROP(DROP_MTU_EXCEEDED);
@@ -64,7 +64,7 @@ static __noinline int answer_query(struct __sk_buff *skb, struct packet *p)
 	/* Port unreachable: nothing listens. Who asks waits and asks again, and does not fail while the resolver is started anew. */
 	if (is_icmp_error(skb, p))
 		return DROP(DROP_RESOLVER_DOWN);
-	if (!has_ports(p) || p->source_port != RESOLVER_PORT)
+	if (p->fragment || !has_ports(p) || p->source_port != RESOLVER_PORT)
 		return DROP(DROP_RESOLVER_PROTOCOL);
 	if (exceeds_mtu(skb, p))
 		return DROP(DROP_MTU_EXCEEDED);

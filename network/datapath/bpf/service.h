@@ -5,6 +5,7 @@
 
 #include "config.h"
 #include "conntrack.h"
+#include "flow.h"
 #include "maps.h"
 #include "packet.h"
 #include "trace.h"
@@ -168,20 +169,42 @@ static __always_inline void flow_key(struct conntrack_key *key, const struct pac
 
 static __always_inline bool has_ports(const struct packet *p)
 {
-	return !p->fragment && (p->protocol == IPPROTO_TCP || p->protocol == IPPROTO_UDP);
+	return p->protocol == IPPROTO_TCP || p->protocol == IPPROTO_UDP;
+}
+
+/* Fills in the ports of a TCP or UDP fragment, which the first one has for all. */
+static __noinline int learn_ports(struct __sk_buff *skb, struct packet *p, __u32 vpc_id)
+{
+	struct l4 l4 = {};
+
+	if (!p)
+		return DROP(DROP_KERNEL);
+	l4.source = p->source;
+	l4.destination = p->destination;
+	l4.protocol = p->protocol;
+	int error = read_fragment(skb, p, vpc_id, &l4);
+
+	p->source_port = l4.source_port;
+	p->destination_port = l4.destination_port;
+	return error;
 }
 
 /* Sends a packet for a Service to a backend. The client's nic is NULL for the host. */
 static __noinline int to_backend(struct __sk_buff *skb, struct packet *p, const struct nic *nic)
 {
 	struct conntrack_key key = {};
+	__u32 vpc_id = nic ? nic->vpc_id : default_vpc_id;
 	__u32 now = seconds(), zero = 0;
 
-	if (p->fragment)
-		return DROP(DROP_SERVICE_FRAGMENT);
 	if (!has_ports(p))
 		return DROP(DROP_SERVICE_PROTOCOL);
-	flow_key(&key, p, nic ? nic->vpc_id : default_vpc_id, CONNTRACK_FORWARD);
+	if (p->fragment) {
+		int error = learn_ports(skb, p, vpc_id);
+
+		if (error)
+			return error == DROP(DROP_UNKNOWN_FRAGMENT) ? DROP(DROP_SERVICE_FRAGMENT) : error;
+	}
+	flow_key(&key, p, vpc_id, CONNTRACK_FORWARD);
 	struct conntrack *ct = bpf_map_lookup_elem(&conntracks, &key);
 	bool again = (p->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
 
@@ -208,6 +231,7 @@ static __noinline int to_backend(struct __sk_buff *skb, struct packet *p, const 
 	p->service = true;
 	p->service_address = p->destination;
 	p->service_port = p->destination_port;
+	p->client_port = p->source_port;
 	struct tuple to = {
 		.source = ct->flags & CONNTRACK_HAIRPIN ? hairpin_address : p->source,
 		.source_port = ct->nat_port,
@@ -219,13 +243,13 @@ static __noinline int to_backend(struct __sk_buff *skb, struct packet *p, const 
 }
 
 /* Forgets the flow of a packet whose backend is gone, so that the client's next try finds another. */
-static __always_inline void forget_flow(const struct packet *p, __u32 vpc_id, __be32 client, __be16 client_port)
+static __always_inline void forget_flow(const struct packet *p, __u32 vpc_id)
 {
 	struct conntrack_key key = {};
 
 	flow_key(&key, p, vpc_id, CONNTRACK_FORWARD);
-	key.source = ipv4(client);
-	key.source_port = client_port;
+	key.source = ipv4(p->source == hairpin_address ? p->destination : p->source);
+	key.source_port = p->client_port;
 	key.destination = ipv4(p->service_address);
 	key.destination_port = p->service_port;
 	bpf_map_delete_elem(&conntracks, &key);
@@ -239,6 +263,13 @@ static __noinline int from_service(struct __sk_buff *skb, struct packet *p, __u3
 
 	if (!has_ports(p))
 		return 0;
+	if (p->fragment) {
+		int error = learn_ports(skb, p, vpc_id);
+
+		/* Whether it is of such a flow only the first would tell: without it nobody can make use of this one. */
+		if (error)
+			return error == DROP(DROP_UNKNOWN_FRAGMENT) ? 0 : error;
+	}
 	flow_key(&key, p, vpc_id, CONNTRACK_REVERSE);
 	struct conntrack *ct = bpf_map_lookup_elem(&conntracks, &key);
 

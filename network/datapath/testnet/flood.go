@@ -1,6 +1,7 @@
 package testnet
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -37,7 +38,7 @@ func (n *Namespace) ServeEcho(address string, port int) {
 	n.t.Cleanup(func() { _ = packets.Close() })
 	require.NoError(n.t, buffer(packets))
 	go func() {
-		data := make([]byte, 2048)
+		data := make([]byte, 1<<16)
 		for {
 			size, from, err := packets.ReadFrom(data)
 			if err != nil {
@@ -46,6 +47,31 @@ func (n *Namespace) ServeEcho(address string, port int) {
 			_, _ = packets.WriteTo(data[:size], from)
 		}
 	}()
+}
+
+// Echo sends one datagram of a size to a ServeEcho and says in what way it did not come back as it was.
+func (n *Namespace) Echo(address string, size int) error {
+	n.t.Helper()
+	conn, err := n.Dial("udp", address, Timeout)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	sent, got := make([]byte, size), make([]byte, 1<<16)
+	for i := range sent {
+		sent[i] = byte(i * 7)
+	}
+	if _, err := conn.Write(sent); err != nil {
+		return err
+	}
+	length, err := conn.Read(got)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(sent, got[:length]) {
+		return fmt.Errorf("%d bytes came back changed, or as %d", size, length)
+	}
+	return nil
 }
 
 // buffer lets a socket hold what comes while its reader has no processor.
