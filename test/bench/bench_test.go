@@ -63,6 +63,7 @@ func TestStartTimeAndIdleCost(t *testing.T) {
 	})
 
 	t.Run("a tenant's containers", oneAfterTheOther)
+	t.Run("dependents", startsAfter)
 
 	t.Run("idle", func(t *testing.T) {
 		const window = 60 * time.Second
