@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 
+	yamlv3 "go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
@@ -150,8 +151,13 @@ func splitDocuments(text []byte) []*document {
 	if trimmed := bytes.TrimSpace(text); len(trimmed) > 0 && trimmed[0] == '{' {
 		return splitJSON(text)
 	}
+	return splitYAML(text, 1)
+}
+
+// splitYAML cuts YAML documents apart that begin at a line.
+func splitYAML(text []byte, first int) []*document {
 	var parts []*document
-	current := &document{line: 1}
+	current := &document{line: first}
 	finish := func() {
 		if !isBlank(current.text) {
 			parts = append(parts, current)
@@ -164,7 +170,7 @@ func splitDocuments(text []byte) []*document {
 			continue
 		}
 		finish()
-		current = &document{line: i + 1, text: append([]byte("   "), rest...)}
+		current = &document{line: first + i, text: append([]byte("   "), rest...)}
 	}
 	finish()
 	return parts
@@ -180,7 +186,8 @@ func isBlank(text []byte) bool {
 	return true
 }
 
-// splitJSON cuts JSON documents that follow each other apart. What is not JSON becomes one document.
+// splitJSON cuts JSON documents that follow each other apart. From where it is not JSON on, it is taken for YAML: a mapping in braces, or a
+// line that separates.
 func splitJSON(text []byte) []*document {
 	var parts []*document
 	decoder := json.NewDecoder(bytes.NewReader(text))
@@ -189,12 +196,36 @@ func splitJSON(text []byte) []*document {
 		if err := decoder.Decode(&raw); errors.Is(err, io.EOF) {
 			return parts
 		} else if err != nil {
-			return append(parts, &document{line: 1 + bytes.Count(text[:start], []byte("\n")), text: text[start:]})
+			rest := bytes.TrimLeft(text[start:], " \t\n")
+			return append(parts, splitYAML(rest, 1+bytes.Count(text[:len(text)-len(rest)], []byte("\n")))...)
 		}
 		end := int(decoder.InputOffset())
 		lead := len(text[start:end]) - len(bytes.TrimLeft(text[start:end], " \t\n"))
 		parts = append(parts, &document{line: 1 + bytes.Count(text[:start+lead], []byte("\n")), text: text[start+lead : end]})
 		start = end
+	}
+}
+
+// nextDocument is the line at which a second document begins, or cannot; 0 when there is none. Parsers ignore what follows the first.
+func nextDocument(text []byte) int {
+	var first, next yamlv3.Node
+	decoder := yamlv3.NewDecoder(bytes.NewReader(text))
+	if decoder.Decode(&first) != nil {
+		return 0
+	}
+	switch err := decoder.Decode(&next); {
+	case errors.Is(err, io.EOF):
+		return 0
+	case err == nil && len(next.Content) > 0:
+		return next.Content[0].Line
+	case err == nil:
+		return next.Line
+	default:
+		line := 0
+		if m := yamlError.FindStringSubmatch(err.Error()); m != nil {
+			line, _ = strconv.Atoi(m[1])
+		}
+		return line + 1 // the parser counts them from 0
 	}
 }
 
@@ -210,6 +241,9 @@ func (d *document) parse() ([]*document, error) {
 			message = m[2]
 		}
 		return nil, fmt.Errorf("%s: invalid YAML: %s", d.atLine(line), message)
+	}
+	if line := nextDocument(d.text); line > 0 {
+		return nil, fmt.Errorf("%s: another document begins here: put a line with --- before it", d.atLine(line))
 	}
 	var content map[string]any
 	if err := utiljson.Unmarshal(raw, &content); err != nil {

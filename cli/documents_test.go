@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -26,6 +27,9 @@ func TestDocumentsAreCutApartWithTheirLines(t *testing.T) {
 		"four dashes are not one":                {"a: 1\n----\n", []int{1}},
 		"JSON after JSON":                        {"{\"a\":1}\n\n{\"b\":2}\n{\"c\":3}", []int{1, 3, 4}},
 		"a flow mapping is YAML although braced": {"{a: 1}\n", []int{1}},
+		"others after a flow mapping":            {"\n{a: 1}\n---\n{b: 2}\n---\nc: 3\n", []int{2, 3, 5}},
+		"JSON between separators":                {"{\"a\":1}\n---\n{\"b\":2}\n---\n{\"c\":3}\n", []int{1, 2, 4}},
+		"YAML after JSON":                        {"{\"a\":1}\n{\"b\":2}\n---\nc: 3\n---\nd: 4\n", []int{1, 2, 3, 5}},
 		"nothing":                                {"\n# nothing\n", nil},
 	}
 	for name, test := range tests {
@@ -35,6 +39,20 @@ func TestDocumentsAreCutApartWithTheirLines(t *testing.T) {
 				lines = append(lines, d.line)
 			}
 			require.Equal(t, test.lines, lines)
+		})
+	}
+}
+
+func TestNoDocumentIsPassedOverInSilence(t *testing.T) {
+	for name, test := range map[string]struct{ text, where string }{
+		"after the end of a document":      {"kind: A\n...\nkind: B\n", "f.yaml:3: another document begins here"},
+		"braces after braces":              {"{kind: A}\n{kind: B}\n", "f.yaml:2: another document begins here"},
+		"in the second of several":         {"kind: A\n---\n{kind: B}\n\n{kind: C}\n", "f.yaml:5 (document 2): another document begins here"},
+		"what is none after what was JSON": {"{\"kind\":\"A\"}\nkind: B\n{}\n", "f.yaml:"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, errs := appendDocuments(nil, nil, "f.yaml", []byte(test.text))
+			require.ErrorContains(t, errors.Join(errs...), test.where)
 		})
 	}
 }
