@@ -28,6 +28,10 @@ func TestMain(m *testing.M) { os.Exit(testMain(m)) }
 // testMain runs the tests and, when that was all of them, demands that they saw every reason for a drop.
 func testMain(m *testing.M) int {
 	code := m.Run()
+	if err := closeRack(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
 	if code == 0 && flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.bench").Value.String() == "" {
 		for _, reason := range Reasons() {
 			if _, seen := seenReasons.Load(reason); !seen && unprovokable[reason] == "" {
@@ -81,20 +85,13 @@ func newCloud(t testing.TB, nodes int, settings ...func(*Config)) *cloud {
 	}
 	c := &cloud{t: t}
 	for i := range nodes {
-		config := testConfig(bpffs(t))
+		config := testConfig("")
 		config.HostIfindex, config.HostPeerIfindex, config.VXLANIfindex = hostIfindex, hostPeerIfindex, vxlanIfindex
 		config.UplinkIfindex, config.NodeAddress = uplinkIfindex, netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)})
 		for _, set := range settings {
 			set(&config)
 		}
-		d, err := load(config, loadBpf, true)
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, d.Close()) })
-		constants, err := constantsOf(d.program(bpfProgPodEgress))
-		require.NoError(t, err)
-		tracer, err := newTracer(config.PinPath, constants)
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, tracer.Close()) })
+		d, tracer := takeNode(t, config)
 		c.nodes = append(c.nodes, &node{Datapath: d, tracer: tracer, cloud: c, address: netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)})})
 	}
 	for _, n := range c.nodes {

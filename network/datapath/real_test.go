@@ -3,6 +3,7 @@ package datapath
 import (
 	"fmt"
 	"net/netip"
+	"sync"
 	"testing"
 	"time"
 
@@ -59,9 +60,16 @@ func eachMode(t *testing.T, test func(t *testing.T, r *reality)) {
 	}
 }
 
+// kernelMode is how programs are attached on this kernel.
+var kernelMode struct {
+	sync.Once
+	Mode
+}
+
 // newReality makes all of it; a test of tcx is skipped where the kernel is older.
 func newReality(t testing.TB, clsact bool) *reality {
-	if probe := mustLoad(t, testConfig(bpffs(t))); !clsact && probe.Mode() != ModeTCX {
+	kernelMode.Do(func() { kernelMode.Mode = mustLoad(t, testConfig(bpffs(t))).Mode() })
+	if !clsact && kernelMode.Mode != ModeTCX {
 		t.Skip("this kernel has no tcx (Linux 6.6)")
 	}
 	r := &reality{t: t, net: testnet.New(t, 2), clsact: clsact, object: loadBpf}

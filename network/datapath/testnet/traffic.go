@@ -188,7 +188,7 @@ func (s *Stream) run(conn net.Conn) error {
 		if _, err := conn.Write([]byte("who")); err != nil {
 			return fmt.Errorf("datagram %d: %w", sent, err)
 		}
-		_ = conn.SetReadDeadline(time.Now().Add(time.Second))
+		_ = conn.SetReadDeadline(time.Now().Add(Timeout)) // late is not lost
 		if _, err := conn.Read(buffer); err != nil {
 			return fmt.Errorf("datagram %d was lost: %w", sent, err)
 		}
