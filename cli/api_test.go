@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	network "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+	auth "github.com/mnicloud/mnicloud/services/auth/api/v1alpha1"
 	ctr "github.com/mnicloud/mnicloud/services/ctr/api/v1alpha1"
 	vpc "github.com/mnicloud/mnicloud/services/vpc/api/v1alpha1"
 	"github.com/mnicloud/mnicloud/test/apiserver"
@@ -46,6 +47,9 @@ func TestCommandsAgainstAPIServer(t *testing.T) {
 	c := newCloud(t)
 	t.Run("apply", c.testApply)
 	t.Run("apply, bad input", c.testApplyBadInput)
+	t.Run("diff", c.testDiff)
+	t.Run("edit", c.testEdit)
+	t.Run("tenants and users", c.testTenants)
 	t.Run("get", c.testGet)
 	t.Run("describe", c.testDescribe)
 	t.Run("wait", c.testWait)
@@ -151,7 +155,7 @@ func newContainer(namespace, name string) *ctr.Container {
 
 func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgo.AddToScheme, network.AddToScheme, vpc.AddToScheme, ctr.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgo.AddToScheme, network.AddToScheme, vpc.AddToScheme, ctr.AddToScheme, auth.AddToScheme} {
 		if err := add(scheme); err != nil {
 			panic(err)
 		}

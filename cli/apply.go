@@ -145,34 +145,45 @@ func (c *connection) elsewhere(namespace string) string {
 
 // one applies one document.
 func (a *applying) one(ctx context.Context, client dynamic.Interface, d *document, done func(*unstructured.Unstructured, string) error) error {
-	mapping, err := a.place(d)
+	before, after, err := a.send(ctx, client, d)
 	if err != nil {
 		return err
-	}
-	target := clientFor(client, mapping, d.object.GetNamespace())
-	clearServerFields(d.object)
-	data, err := json.Marshal(d.object)
-	if err != nil {
-		return err
-	}
-	before, err := target.Get(ctx, d.object.GetName(), metav1.GetOptions{})
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
-		return a.refusal(d, err)
-	}
-	existed := err == nil
-	options := metav1.PatchOptions{FieldManager: fieldManager, Force: &a.forceConflicts, FieldValidation: metav1.FieldValidationStrict, DryRun: dryRunOption(a.dryRun)}
-	after, err := target.Patch(ctx, d.object.GetName(), types.ApplyPatchType, data, options)
-	if err != nil {
-		return a.refusal(d, err)
 	}
 	what := "configured"
 	switch {
-	case !existed:
+	case before == nil:
 		what = "created"
 	case sameContent(before, after):
 		what = "unchanged"
 	}
 	return done(after, what)
+}
+
+// send applies one document, or tries to, and returns what was there, if anything, and what is there now, or would be.
+func (a *applying) send(ctx context.Context, client dynamic.Interface, d *document) (before, after *unstructured.Unstructured, err error) {
+	mapping, err := a.place(d)
+	if err != nil {
+		return nil, nil, err
+	}
+	target := clientFor(client, mapping, d.object.GetNamespace())
+	clearServerFields(d.object)
+	data, err := json.Marshal(d.object)
+	if err != nil {
+		return nil, nil, err
+	}
+	before, err = target.Get(ctx, d.object.GetName(), metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
+		return nil, nil, a.refusal(d, err)
+	}
+	if err != nil {
+		before = nil
+	}
+	options := metav1.PatchOptions{FieldManager: fieldManager, Force: &a.forceConflicts, FieldValidation: metav1.FieldValidationStrict, DryRun: dryRunOption(a.dryRun)}
+	after, err = target.Patch(ctx, d.object.GetName(), types.ApplyPatchType, data, options)
+	if err != nil {
+		return nil, nil, a.refusal(d, err)
+	}
+	return before, after, nil
 }
 
 // clearServerFields takes out what only the API server sets, so that what `mni get -o yaml` printed can be applied.

@@ -78,6 +78,8 @@ Exit codes: 0 done, 1 something failed, 2 the command line was not understood.`,
 		newGetCommand(c),
 		newDescribeCommand(c),
 		newApplyCommand(c),
+		newDiffCommand(c),
+		newEditCommand(c),
 		newDeleteCommand(c),
 		newWaitCommand(c),
 		newDepsCommand(c),
@@ -93,7 +95,7 @@ Exit codes: 0 done, 1 something failed, 2 the command line was not understood.`,
 		}
 		c.addTenantFlag(cmd, shorthand)
 	}
-	add(root, groupLogin, newLoginCommand(c), newLogoutCommand(c), newWhoAmICommand(c), newPasswordCommand(c), newKubeconfigCommand(c))
+	add(root, groupLogin, newLoginCommand(c), newLogoutCommand(c), newWhoAmICommand(c), newPasswordCommand(c), newTenantCommand(c), newUserCommand(c), newKubeconfigCommand(c))
 	root.AddCommand(newCredentialCommand(c))
 	add(root, groupOwner, newNetworkCommand(c, members))
 	add(root, groupOther, newVersionCommand(version), newReferenceCommand())

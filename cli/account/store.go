@@ -87,6 +87,21 @@ func (s Store) Write(profile string, session Session) error {
 	return s.write(profile, session)
 }
 
+// SetTenant keeps which tenant is worked in unless another is named; empty means that none is.
+func (s Store) SetTenant(profile, tenant string) error {
+	unlock, err := s.lock(profile)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	session, err := s.Read(profile)
+	if err != nil {
+		return err
+	}
+	session.Tenant = tenant
+	return s.write(profile, session)
+}
+
 // write is Write for who holds the lock.
 func (s Store) write(profile string, session Session) error {
 	content, err := json.MarshalIndent(session, "", "  ")

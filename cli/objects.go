@@ -1,0 +1,98 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	authv1 "github.com/mnicloud/mnicloud/services/auth/api/v1alpha1"
+)
+
+// The cluster's kinds that have commands of their own.
+var (
+	tenantsResource = authv1.GroupVersion.WithResource("tenants")
+	usersResource   = authv1.GroupVersion.WithResource("users")
+)
+
+// kindOf are the kinds of those.
+var kindOf = map[schema.GroupVersionResource]string{tenantsResource: "Tenant", usersResource: "User"}
+
+func (c *connection) cluster(of schema.GroupVersionResource) (dynamic.ResourceInterface, error) {
+	all, err := c.factory().DynamicClient()
+	if err != nil {
+		return nil, err
+	}
+	return all.Resource(of), nil
+}
+
+// create makes an object of the cluster's.
+func create(ctx context.Context, c *connection, of schema.GroupVersionResource, o client.Object) error {
+	to, err := c.cluster(of)
+	if err != nil {
+		return err
+	}
+	u, err := untyped(of, o)
+	if err != nil {
+		return err
+	}
+	_, err = to.Create(ctx, u, metav1.CreateOptions{FieldManager: fieldManager, FieldValidation: metav1.FieldValidationStrict})
+	return err
+}
+
+// read reads an object of the cluster's.
+func read(ctx context.Context, c *connection, of schema.GroupVersionResource, name string, into client.Object) error {
+	from, err := c.cluster(of)
+	if err != nil {
+		return err
+	}
+	u, err := from.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	return runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, into)
+}
+
+// update writes an object of the cluster's that nobody has changed since it was read.
+func update(ctx context.Context, c *connection, of schema.GroupVersionResource, o client.Object) error {
+	to, err := c.cluster(of)
+	if err != nil {
+		return err
+	}
+	u, err := untyped(of, o)
+	if err != nil {
+		return err
+	}
+	_, err = to.Update(ctx, u, metav1.UpdateOptions{FieldManager: fieldManager, FieldValidation: metav1.FieldValidationStrict})
+	return err
+}
+
+// merge changes fields of an object of the cluster's.
+func merge(ctx context.Context, c *connection, of schema.GroupVersionResource, name string, fields map[string]any) error {
+	to, err := c.cluster(of)
+	if err != nil {
+		return err
+	}
+	patch, err := json.Marshal(fields)
+	if err != nil {
+		return err
+	}
+	_, err = to.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager, FieldValidation: metav1.FieldValidationStrict})
+	return err
+}
+
+func untyped(of schema.GroupVersionResource, o client.Object) (*unstructured.Unstructured, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		return nil, err
+	}
+	u := &unstructured.Unstructured{Object: content}
+	u.SetGroupVersionKind(of.GroupVersion().WithKind(kindOf[of]))
+	return u, nil
+}
