@@ -167,6 +167,7 @@ conformance: build ## Kubernetes' own Conformance tests of the network, on a clo
 soak: build ## Run the cloud for long under change and failure (SOAK=30m), and 1,000 VPCs of one CIDR (VPCS=1000)
 	@VPCS=$${VPCS:-1000} $(GO) test -count=1 -timeout 0 -v $(GOTESTFLAGS) -run 'TestManyVPCs' ./network/daemon
 	@SOAK=$${SOAK:-30m} $(GO) test -count=1 -timeout 0 -v $(GOTESTFLAGS) -run 'TestAnUpgrade' ./network/datapath
+	@NAT_STEPS=$${NAT_STEPS:-100000} $(GO) test -count=1 -timeout 0 -v $(GOTESTFLAGS) -run 'TestWhateverHappensFlows' ./network/datapath
 	@CGO_ENABLED=1 MODEL_STEPS=$${MODEL_STEPS:-10000} $(GO) test $(RACE) -count=1 -timeout 0 -v $(GOTESTFLAGS) -run 'TestWhateverHappens' ./network/controller
 	@GRAPHS=$${GRAPHS:-1000000} $(GO) test -count=1 -timeout 0 -v $(GOTESTFLAGS) -run 'TestOfTenThousandGraphs' ./platform/dependency/...
 	@SOAK=$${SOAK:-30m} $(GO) test $(SYSTEM_TESTS) -timeout 0 -v $(GOTESTFLAGS) ./test/soak/...

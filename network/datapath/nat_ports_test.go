@@ -17,11 +17,12 @@ func (n *node) entries() map[bpfConntrackKey]bpfNatFlow {
 	return all
 }
 
-// edit changes entries, or deletes those for which it returns false.
+// edit changes entries, or deletes those for which it returns false. All that was done with those that stay was a moment ago.
 func (n *node) edit(change func(key bpfConntrackKey, flow *bpfNatFlow) (keep bool)) {
 	t := n.cloud.t
 	for key, flow := range n.entries() {
 		if change(key, &flow) {
+			flow.Touched--
 			require.NoError(t, n.NAT.flows.Update(bytesOf(&key), bytesOf(&flow), ebpf.UpdateExist))
 		} else {
 			require.NoError(t, n.NAT.flows.Delete(bytesOf(&key)))

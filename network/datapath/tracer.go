@@ -15,7 +15,7 @@ import (
 // programs that are attached, and only read.
 var writtenMaps = []string{
 	bpfMapAffinities, bpfMapConntracks, bpfMapAliasFlows, bpfMapCallers, bpfMapErrorTimes, bpfMapQueryTimes, bpfMapFlows, bpfMapFragments,
-	bpfMapNatFlows, bpfMapNatWants, bpfMapNatScratches, bpfMapScratches, bpfMapDrops, bpfMapDeliveries,
+	bpfMapNatFlows, bpfMapNatWants, bpfMapNatSearchTimes, bpfMapNatScratches, bpfMapScratches, bpfMapDrops, bpfMapDeliveries,
 }
 
 // freshMaps are those among them whose content decides nothing: they start empty for each packet.

@@ -368,6 +368,7 @@ type bpfNatFlow struct {
 	ExternalPort uint16
 	LastSeen     uint32
 	Timeout      uint32
+	Touched      uint32
 	Flags        bpfConntrackFlags
 }
 
@@ -377,11 +378,13 @@ type bpfNatScratch struct {
 	Reverse  bpfConntrackKey
 	Mapping  bpfConntrackKey
 	Mapped   bpfConntrackKey
+	Other    bpfConntrackKey
 	Flow     bpfNatFlow
 	L4       bpfL4
 	Quote    [7]uint32
 	OldQuote [7]uint32
 	Hash     uint32
+	Start    uint32
 	Blocks   uint32
 	Found    uint32
 }
@@ -589,6 +592,7 @@ const (
 	bpfMapNatBlocks            = "nat_blocks"
 	bpfMapNatFlows             = "nat_flows"
 	bpfMapNatScratches         = "nat_scratches"
+	bpfMapNatSearchTimes       = "nat_search_times"
 	bpfMapNatWants             = "nat_wants"
 	bpfMapNats                 = "nats"
 	bpfMapNics                 = "nics"
@@ -680,38 +684,39 @@ type bpfProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfMapSpecs struct {
-	Affinities    *ebpf.MapSpec `ebpf:"affinities"`
-	AliasFlows    *ebpf.MapSpec `ebpf:"alias_flows"`
-	Backends      *ebpf.MapSpec `ebpf:"backends"`
-	Callers       *ebpf.MapSpec `ebpf:"callers"`
-	Conntracks    *ebpf.MapSpec `ebpf:"conntracks"`
-	Deliveries    *ebpf.MapSpec `ebpf:"deliveries"`
-	Drops         *ebpf.MapSpec `ebpf:"drops"`
-	Endpoints     *ebpf.MapSpec `ebpf:"endpoints"`
-	ErrorTimes    *ebpf.MapSpec `ebpf:"error_times"`
-	Externals     *ebpf.MapSpec `ebpf:"externals"`
-	Floatings     *ebpf.MapSpec `ebpf:"floatings"`
-	Flows         *ebpf.MapSpec `ebpf:"flows"`
-	Forwarders    *ebpf.MapSpec `ebpf:"forwarders"`
-	Fragments     *ebpf.MapSpec `ebpf:"fragments"`
-	Hops          *ebpf.MapSpec `ebpf:"hops"`
-	Members       *ebpf.MapSpec `ebpf:"members"`
-	NatBlocks     *ebpf.MapSpec `ebpf:"nat_blocks"`
-	NatFlows      *ebpf.MapSpec `ebpf:"nat_flows"`
-	NatScratches  *ebpf.MapSpec `ebpf:"nat_scratches"`
-	NatWants      *ebpf.MapSpec `ebpf:"nat_wants"`
-	Nats          *ebpf.MapSpec `ebpf:"nats"`
-	Nics          *ebpf.MapSpec `ebpf:"nics"`
-	PolicyNumbers *ebpf.MapSpec `ebpf:"policy_numbers"`
-	PolicyPeers   *ebpf.MapSpec `ebpf:"policy_peers"`
-	PolicyRules   *ebpf.MapSpec `ebpf:"policy_rules"`
-	PortBlocks    *ebpf.MapSpec `ebpf:"port_blocks"`
-	QueryTimes    *ebpf.MapSpec `ebpf:"query_times"`
-	Routes        *ebpf.MapSpec `ebpf:"routes"`
-	Scratches     *ebpf.MapSpec `ebpf:"scratches"`
-	Services      *ebpf.MapSpec `ebpf:"services"`
-	Subnets       *ebpf.MapSpec `ebpf:"subnets"`
-	Traces        *ebpf.MapSpec `ebpf:"traces"`
+	Affinities     *ebpf.MapSpec `ebpf:"affinities"`
+	AliasFlows     *ebpf.MapSpec `ebpf:"alias_flows"`
+	Backends       *ebpf.MapSpec `ebpf:"backends"`
+	Callers        *ebpf.MapSpec `ebpf:"callers"`
+	Conntracks     *ebpf.MapSpec `ebpf:"conntracks"`
+	Deliveries     *ebpf.MapSpec `ebpf:"deliveries"`
+	Drops          *ebpf.MapSpec `ebpf:"drops"`
+	Endpoints      *ebpf.MapSpec `ebpf:"endpoints"`
+	ErrorTimes     *ebpf.MapSpec `ebpf:"error_times"`
+	Externals      *ebpf.MapSpec `ebpf:"externals"`
+	Floatings      *ebpf.MapSpec `ebpf:"floatings"`
+	Flows          *ebpf.MapSpec `ebpf:"flows"`
+	Forwarders     *ebpf.MapSpec `ebpf:"forwarders"`
+	Fragments      *ebpf.MapSpec `ebpf:"fragments"`
+	Hops           *ebpf.MapSpec `ebpf:"hops"`
+	Members        *ebpf.MapSpec `ebpf:"members"`
+	NatBlocks      *ebpf.MapSpec `ebpf:"nat_blocks"`
+	NatFlows       *ebpf.MapSpec `ebpf:"nat_flows"`
+	NatScratches   *ebpf.MapSpec `ebpf:"nat_scratches"`
+	NatSearchTimes *ebpf.MapSpec `ebpf:"nat_search_times"`
+	NatWants       *ebpf.MapSpec `ebpf:"nat_wants"`
+	Nats           *ebpf.MapSpec `ebpf:"nats"`
+	Nics           *ebpf.MapSpec `ebpf:"nics"`
+	PolicyNumbers  *ebpf.MapSpec `ebpf:"policy_numbers"`
+	PolicyPeers    *ebpf.MapSpec `ebpf:"policy_peers"`
+	PolicyRules    *ebpf.MapSpec `ebpf:"policy_rules"`
+	PortBlocks     *ebpf.MapSpec `ebpf:"port_blocks"`
+	QueryTimes     *ebpf.MapSpec `ebpf:"query_times"`
+	Routes         *ebpf.MapSpec `ebpf:"routes"`
+	Scratches      *ebpf.MapSpec `ebpf:"scratches"`
+	Services       *ebpf.MapSpec `ebpf:"services"`
+	Subnets        *ebpf.MapSpec `ebpf:"subnets"`
+	Traces         *ebpf.MapSpec `ebpf:"traces"`
 }
 
 // bpfVariableSpecs contains global variables before they are loaded into the kernel.
@@ -760,38 +765,39 @@ func (o *bpfObjects) Close() error {
 //
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfMaps struct {
-	Affinities    *ebpf.Map `ebpf:"affinities"`
-	AliasFlows    *ebpf.Map `ebpf:"alias_flows"`
-	Backends      *ebpf.Map `ebpf:"backends"`
-	Callers       *ebpf.Map `ebpf:"callers"`
-	Conntracks    *ebpf.Map `ebpf:"conntracks"`
-	Deliveries    *ebpf.Map `ebpf:"deliveries"`
-	Drops         *ebpf.Map `ebpf:"drops"`
-	Endpoints     *ebpf.Map `ebpf:"endpoints"`
-	ErrorTimes    *ebpf.Map `ebpf:"error_times"`
-	Externals     *ebpf.Map `ebpf:"externals"`
-	Floatings     *ebpf.Map `ebpf:"floatings"`
-	Flows         *ebpf.Map `ebpf:"flows"`
-	Forwarders    *ebpf.Map `ebpf:"forwarders"`
-	Fragments     *ebpf.Map `ebpf:"fragments"`
-	Hops          *ebpf.Map `ebpf:"hops"`
-	Members       *ebpf.Map `ebpf:"members"`
-	NatBlocks     *ebpf.Map `ebpf:"nat_blocks"`
-	NatFlows      *ebpf.Map `ebpf:"nat_flows"`
-	NatScratches  *ebpf.Map `ebpf:"nat_scratches"`
-	NatWants      *ebpf.Map `ebpf:"nat_wants"`
-	Nats          *ebpf.Map `ebpf:"nats"`
-	Nics          *ebpf.Map `ebpf:"nics"`
-	PolicyNumbers *ebpf.Map `ebpf:"policy_numbers"`
-	PolicyPeers   *ebpf.Map `ebpf:"policy_peers"`
-	PolicyRules   *ebpf.Map `ebpf:"policy_rules"`
-	PortBlocks    *ebpf.Map `ebpf:"port_blocks"`
-	QueryTimes    *ebpf.Map `ebpf:"query_times"`
-	Routes        *ebpf.Map `ebpf:"routes"`
-	Scratches     *ebpf.Map `ebpf:"scratches"`
-	Services      *ebpf.Map `ebpf:"services"`
-	Subnets       *ebpf.Map `ebpf:"subnets"`
-	Traces        *ebpf.Map `ebpf:"traces"`
+	Affinities     *ebpf.Map `ebpf:"affinities"`
+	AliasFlows     *ebpf.Map `ebpf:"alias_flows"`
+	Backends       *ebpf.Map `ebpf:"backends"`
+	Callers        *ebpf.Map `ebpf:"callers"`
+	Conntracks     *ebpf.Map `ebpf:"conntracks"`
+	Deliveries     *ebpf.Map `ebpf:"deliveries"`
+	Drops          *ebpf.Map `ebpf:"drops"`
+	Endpoints      *ebpf.Map `ebpf:"endpoints"`
+	ErrorTimes     *ebpf.Map `ebpf:"error_times"`
+	Externals      *ebpf.Map `ebpf:"externals"`
+	Floatings      *ebpf.Map `ebpf:"floatings"`
+	Flows          *ebpf.Map `ebpf:"flows"`
+	Forwarders     *ebpf.Map `ebpf:"forwarders"`
+	Fragments      *ebpf.Map `ebpf:"fragments"`
+	Hops           *ebpf.Map `ebpf:"hops"`
+	Members        *ebpf.Map `ebpf:"members"`
+	NatBlocks      *ebpf.Map `ebpf:"nat_blocks"`
+	NatFlows       *ebpf.Map `ebpf:"nat_flows"`
+	NatScratches   *ebpf.Map `ebpf:"nat_scratches"`
+	NatSearchTimes *ebpf.Map `ebpf:"nat_search_times"`
+	NatWants       *ebpf.Map `ebpf:"nat_wants"`
+	Nats           *ebpf.Map `ebpf:"nats"`
+	Nics           *ebpf.Map `ebpf:"nics"`
+	PolicyNumbers  *ebpf.Map `ebpf:"policy_numbers"`
+	PolicyPeers    *ebpf.Map `ebpf:"policy_peers"`
+	PolicyRules    *ebpf.Map `ebpf:"policy_rules"`
+	PortBlocks     *ebpf.Map `ebpf:"port_blocks"`
+	QueryTimes     *ebpf.Map `ebpf:"query_times"`
+	Routes         *ebpf.Map `ebpf:"routes"`
+	Scratches      *ebpf.Map `ebpf:"scratches"`
+	Services       *ebpf.Map `ebpf:"services"`
+	Subnets        *ebpf.Map `ebpf:"subnets"`
+	Traces         *ebpf.Map `ebpf:"traces"`
 }
 
 func (m *bpfMaps) Close() error {
@@ -815,6 +821,7 @@ func (m *bpfMaps) Close() error {
 		m.NatBlocks,
 		m.NatFlows,
 		m.NatScratches,
+		m.NatSearchTimes,
 		m.NatWants,
 		m.Nats,
 		m.Nics,

@@ -68,6 +68,7 @@ struct nat_flow {
 	__be16 external_port;
 	__u32 last_seen; /* seconds since boot */
 	__u32 timeout;	 /* seconds without a packet after which it is no more */
+	__u32 touched;	 /* nat_ticks() of when all of its entries were last looked up */
 	enum conntrack_flags flags;
 };
 
@@ -75,10 +76,12 @@ struct nat_flow {
 struct nat_scratch {
 	struct conntrack_key forward, reverse;
 	struct conntrack_key mapping, mapped; /* FORWARD and REVERSE of the mapping */
+	struct conntrack_key other;	      /* of another flow */
 	struct nat_flow flow;
 	struct l4 l4;
 	__u32 quote[sizeof(struct quote) / 4], old_quote[sizeof(struct quote) / 4]; /* bytes: bpf2go has no unions */
 	__u32 hash;
+	__u32 start; /* of a search for a port that is shared */
 	__u32 blocks;
 	__u32 found;
 };
@@ -107,9 +110,17 @@ static __always_inline bool nat_is_live(const struct nat_flow *flow, __u32 now)
 	return now - flow->last_seen <= flow->timeout;
 }
 
+/* Time in units of 67 ms: so often the entries of a flow in use are looked up, all four, so that the LRU knows of each. What comes to a
+ * node meanwhile does not fill its table. */
+static __always_inline __u32 nat_ticks(void)
+{
+	return bpf_ktime_get_coarse_ns() >> 26;
+}
+
 /* Notes a packet in an entry of a flow. */
 static __always_inline void nat_note(struct nat_flow *flow, __u8 protocol, __u32 flags, __u32 now)
 {
+	flow->touched = nat_ticks();
 	flow->flags |= flags;
 	flow->timeout = protocol == IPPROTO_ICMP ? PING_TIMEOUT : timeout_of(flow->flags, protocol);
 	flow->last_seen = now;
@@ -249,7 +260,7 @@ static __noinline bool is_port_of(struct __sk_buff *skb, const struct packet *p,
 	return block && block->node.w[3] == member->w[3];
 }
 
-/* Notes a packet of a flow in its entries and its mapping's, at most once a second, and makes anew those that were evicted. The
+/* Notes a packet of a flow in its entries and its mapping's, at most once a tick, and makes anew those that were evicted. The
  * scratch has all keys and a copy of the flow. False: another flow has the port towards this remote side by now. */
 static __noinline bool nat_touch(struct nat_scratch *s, struct nat_flow *flow, bool reverse)
 {
@@ -264,7 +275,7 @@ static __noinline bool nat_touch(struct nat_scratch *s, struct nat_flow *flow, b
 		if (s->l4.tcp_flags & TCP_RST)
 			flags |= CONNTRACK_RST;
 	}
-	if (flow->last_seen == now && (flow->flags & flags) == flags)
+	if (flow->touched == nat_ticks() && (flow->flags & flags) == flags)
 		return true;
 	other = bpf_map_lookup_elem(&nat_flows, reverse ? &s->forward : &s->reverse);
 	if (other && !(same_inner(other, &s->flow) && same_external(other, &s->flow)))

@@ -3,13 +3,46 @@
 #pragma once
 
 #include "nat.h"
+#include "rate.h"
 #include "service.h"
 
 /* Ports tried for one that no mapping has: half of them in the spare block. */
 #define FREE_PORT_TRIES 64
-/* Ports tried for one that no flow has towards the same remote side. One that finds none drops; the sender's next try begins
- * elsewhere when it is a new connection, and here when it is the same. */
-#define SHARED_PORT_TRIES 8192
+/* Ports tried for one that no flow has towards the same remote side: a few for each packet, and if none of them is free many more. That
+ * takes long, so that it is done only so many times at once for a Subnet, and one every so many ns on the average: who begins flows that find no
+ * port must not take the processor from others. What finds none drops; its sender's next try, a second later or more, begins elsewhere. */
+#define SHARED_PORT_TRIES 64
+#define MORE_SHARED_PORT_TRIES 8192
+#define SEARCHES_AT_ONCE 16
+#define SEARCH_INTERVAL 20000000
+
+MAP(nat_search_times, BPF_MAP_TYPE_LRU_HASH, __u32, __u64, 1024, 0);
+
+/* Whether the flow towards the same remote side that the interface has whose mapping has the scratch's external port has lost its REVERSE
+ * half to the LRU, and nothing else: it gets that again. */
+static __noinline bool nat_heal_other(struct nat_scratch *s)
+{
+	if (!s)
+		return false;
+	nat_key(&s->other, CONNTRACK_REVERSE, s->reverse.protocol, 0);
+	s->other.destination = s->flow.external;
+	s->other.destination_port = s->flow.external_port;
+	struct nat_flow *mapped = bpf_map_lookup_elem(&nat_flows, &s->other);
+
+	if (!mapped || same_inner(mapped, &s->flow))
+		return false;
+	nat_key(&s->other, CONNTRACK_FORWARD, s->reverse.protocol, mapped->vpc_id);
+	s->other.source = mapped->inner;
+	s->other.source_port = mapped->inner_port;
+	s->other.destination = s->forward.destination;
+	s->other.destination_port = s->forward.destination_port;
+	struct nat_flow *flow = bpf_map_lookup_elem(&nat_flows, &s->other);
+
+	if (!flow || !nat_is_live(flow, s->flow.last_seen) || !same_external(flow, &s->flow))
+		return false;
+	bpf_map_update_elem(&nat_flows, &s->reverse, flow, BPF_NOEXIST);
+	return true;
+}
 
 /* Takes the scratch's external port for its flow, if none has it towards the same remote side. An entry of the flow's own, whose
  * other half was evicted, is taken up again. */
@@ -30,6 +63,8 @@ static __noinline bool nat_take(struct nat_scratch *s)
 	} else {
 		if (other)
 			bpf_map_delete_elem(&nat_flows, &s->reverse);
+		else if (nat_heal_other(s))
+			return false;
 		if (bpf_map_update_elem(&nat_flows, &s->reverse, &s->flow, BPF_NOEXIST))
 			return false;
 	}
@@ -93,7 +128,7 @@ static int nat_try_shared(__u32 i, void *unused __attribute__((unused)))
 
 	if (!s || !s->blocks)
 		return 1;
-	__u32 at = (s->hash + i) % (s->blocks << PORT_BLOCK_BITS);
+	__u32 at = (s->start + i) % (s->blocks << PORT_BLOCK_BITS);
 
 	if (!nat_point(s, at >> PORT_BLOCK_BITS, at) || !nat_take(s))
 		return 0;
@@ -131,8 +166,15 @@ static __noinline int nat_begin(struct nat_scratch *s)
 	} else {
 		bpf_loop(FREE_PORT_TRIES, nat_try_free, NULL, 0);
 	}
+	s->start = s->hash + s->flow.last_seen * 2654435761u;
 	if (!s->found)
 		bpf_loop(SHARED_PORT_TRIES, nat_try_shared, NULL, 0);
+	s->start += SHARED_PORT_TRIES;
+	if (!s->found && within_rate(&nat_search_times, vni, SEARCHES_AT_ONCE, SEARCH_INTERVAL)) {
+		__u32 ports = s->blocks << PORT_BLOCK_BITS;
+
+		bpf_loop(ports < MORE_SHARED_PORT_TRIES ? ports : MORE_SHARED_PORT_TRIES, nat_try_shared, NULL, 0);
+	}
 	if (s->found != 1)
 		bpf_map_update_elem(&nat_wants, &vni, &want, BPF_ANY);
 	return s->found ? 0 : DROP(DROP_NAT_EXHAUSTED);
