@@ -130,7 +130,7 @@ func (d *daemon) openAttachments(ctx context.Context) (*net.UnixListener, error)
 	if err != nil {
 		return nil, err
 	}
-	d.portBlocks = newPortBlocks(direct, d.objects, d.input, d.programmer, d.metrics.claim, d.log)
+	d.portBlocks = newPortBlocks(direct, d.objects.cache, d.objects.next, d.input, d.programmer, d.kick, d.metrics.claim, d.log)
 	d.attachments = &attachment.Manager{
 		Store: store, Datapath: d.programmer,
 		Source: source{

@@ -6,10 +6,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/vishvananda/netlink"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+	"github.com/mnicloud/mnicloud/network/datapath"
 )
 
 // outsideAddress is a server that is not of the cloud.
@@ -37,10 +39,17 @@ func (c *cloud) portBlocks(gateway string) (nodes []string) {
 }
 
 func (c *cloud) outside() {
-	addAddress(c.t, loopback(c.t), outsideAddress+"/32")
+	lo, address := loopback(c.t), outsideAddress+"/32"
+	addAddress(c.t, lo, address)
+	c.t.Cleanup(func() {
+		parsed, err := netlink.ParseAddr(address)
+		require.NoError(c.t, err)
+		require.NoError(c.t, netlink.AddrDel(lo, parsed))
+	})
 	c.answerAt(machine, net.ParseIP(outsideAddress), "outside")
 }
 
+// A node that rebooted had lost its rules for good. https://github.com/kubeovn/kube-ovn/issues/5029
 func TestASubnetLeavesByItsNATGatewayAndOthersDoNot(t *testing.T) {
 	c := running(t)
 	front, back, blue := c.subnet("front", "10.1.0.0/24", 1001, 1001), c.subnet("back", "10.1.1.0/24", 1001, 1002), c.subnet("blue", "10.1.0.0/24", 1002, 1003)
@@ -73,6 +82,13 @@ func TestASubnetLeavesByItsNATGatewayAndOthersDoNot(t *testing.T) {
 	}
 	leaves()
 	for _, n := range c.nodes {
+		n.start()
+		n.awaitReady()
+	}
+	leaves()
+	for _, n := range c.nodes { // a reboot takes programs and tables away
+		n.stop(os.Kill)
+		n.inside(func() { require.NoError(t, datapath.Remove(n.options.PinPath)) })
 		n.start()
 		n.awaitReady()
 	}

@@ -14,6 +14,7 @@ import (
 
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 	"github.com/mnicloud/mnicloud/network/daemon/desired"
+	"github.com/mnicloud/mnicloud/network/datapath"
 )
 
 const (
@@ -34,10 +35,13 @@ const (
 // portBlocks claims this node's PortBlocks and gives them back. The API server's create is the lock. What it has is what the API server
 // says, so that nothing is forgotten when the daemon dies anywhere; the datapath gives ports up before the object goes.
 type portBlocks struct {
-	api        client.Client
-	objects    *objects
+	api client.Client
+	// known is what the watches have told, next is closed when they tell more.
+	known      client.Reader
+	next       func() <-chan struct{}
 	input      func(context.Context) (desired.Input, error)
-	programmer *programmer
+	programmer translator
+	kick       func()
 	claims     func(result string)
 	log        *slog.Logger
 
@@ -61,9 +65,20 @@ type growth struct {
 	by int
 }
 
-func newPortBlocks(api client.Client, o *objects, input func(context.Context) (desired.Input, error), p *programmer, claims func(string), log *slog.Logger) *portBlocks {
+// translator is what the programmer does for NATGateways. Tests have many nodes without a datapath.
+type translator interface {
+	natWants() (wants map[uint32]int, ready bool, err error)
+	collectNAT() (map[datapath.PortBlock]int, error)
+	attachments() []desired.Attachment
+	sync(ctx context.Context) error
+}
+
+func newPortBlocks(
+	api client.Client, known client.Reader, next func() <-chan struct{}, input func(context.Context) (desired.Input, error), p translator,
+	kick func(), claims func(string), log *slog.Logger,
+) *portBlocks {
 	return &portBlocks{
-		api: api, objects: o, input: input, programmer: p, claims: claims, log: log,
+		api: api, known: known, next: next, input: input, programmer: p, kick: kick, claims: claims, log: log,
 		pending: map[string]*netv1.PortBlock{}, unneeded: map[string]time.Time{}, grown: map[string]growth{}, short: map[string]bool{}, returned: map[string]bool{},
 	}
 }
@@ -84,7 +99,7 @@ func (k *portBlocks) run(ctx context.Context) error {
 	tick := time.NewTicker(wantInterval)
 	defer tick.Stop()
 	var collected time.Time
-	changed := k.objects.next()
+	changed := k.next()
 	due := true
 	for {
 		select {
@@ -94,7 +109,7 @@ func (k *portBlocks) run(ctx context.Context) error {
 		}
 		select {
 		case <-changed:
-			changed, due = k.objects.next(), true
+			changed, due = k.next(), true
 		default:
 		}
 		wants, ready, err := k.programmer.natWants()
@@ -107,6 +122,7 @@ func (k *portBlocks) run(ctx context.Context) error {
 		if time.Since(collected) >= collectInterval {
 			if err := k.collect(ctx); err != nil && ctx.Err() == nil {
 				k.log.Error("collect flows of NATGateways", "error", err)
+				due = true
 			}
 			collected = time.Now()
 		}
@@ -144,7 +160,7 @@ func (k *portBlocks) collect(ctx context.Context) error {
 	k.draining = maps.Clone(k.idle.Draining())
 	k.mu.Unlock()
 	if changed {
-		k.programmer.kick()
+		k.kick()
 	}
 	return k.giveBack(ctx, back)
 }
@@ -154,7 +170,7 @@ func (k *portBlocks) nothingToDo(ctx context.Context) (bool, error) {
 	var gateways netv1.NATGatewayList
 	var blocks netv1.PortBlockList
 	for _, list := range []client.ObjectList{&gateways, &blocks} {
-		if err := k.objects.cache.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		if err := k.known.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 			return false, fmt.Errorf("list %T: %w", list, err)
 		}
 	}
@@ -173,7 +189,19 @@ func (k *portBlocks) step(ctx context.Context, wants map[uint32]int) error {
 	in.Attachments = k.programmer.attachments()
 	k.settle(&in)
 	plan := desired.PlanPortBlocks(in, k.grow(in, wants))
-	return errors.Join(k.claimAll(ctx, in, plan.Claim), k.giveBack(ctx, plan.Return, k.longUnneeded(plan.Unneeded)))
+	return errors.Join(k.claimAll(ctx, in, plan.Claim), k.giveBack(ctx, plan.Return, k.longUnneeded(plan.Unneeded), givenBack(in)))
+}
+
+// givenBack are this node's blocks that it translates with no more and that are there still, as far as is known: their removal may have
+// failed.
+func givenBack(in desired.Input) []*netv1.PortBlock {
+	var back []*netv1.PortBlock
+	for _, b := range desired.OwnPortBlocks(in) {
+		if in.GivenBack[b.Name] {
+			back = append(back, b)
+		}
+	}
+	return back
 }
 
 // settle adds to the input what was claimed and is not told of yet, and forgets what has been told or is gone.
@@ -229,9 +257,14 @@ func (k *portBlocks) claimAll(ctx context.Context, in desired.Input, claim map[s
 	return errors.Join(errs...)
 }
 
+// errBehind says that other nodes were first to all blocks that seemed free: what they have is not told of yet.
+var errBehind = errors.New("other nodes were first to the blocks that seemed free")
+
 // claim makes blocks of a gateway this node's, as many as there are.
 func (k *portBlocks) claim(ctx context.Context, in desired.Input, gateway *netv1.NATGateway, n int) error {
-	for _, b := range desired.FreePortBlocks(in, gateway, n+moreCandidates) {
+	candidates := desired.FreePortBlocks(in, gateway, n+moreCandidates)
+	all := len(candidates) < n+moreCandidates // that are free, as far as is known
+	for _, b := range candidates {
 		if n == 0 {
 			break
 		}
@@ -247,6 +280,9 @@ func (k *portBlocks) claim(ctx context.Context, in desired.Input, gateway *netv1
 			k.pending[b.Name] = b
 			n--
 		}
+	}
+	if n > 0 && !all {
+		return fmt.Errorf("claim %d PortBlocks of NATGateway %s: %w", n, gateway.Name, errBehind)
 	}
 	if n > 0 {
 		k.claims("none")
