@@ -174,6 +174,7 @@ func TestAFloatingIPFollowsItsInterfaceAndIsWithdrawnBeforeItsAddressIsReleased(
 	w.absent(newExternalIP("e", "", ""))
 }
 
+// What is deleted counts as a user no more. https://github.com/kubeovn/kube-ovn/issues/6982
 func TestOneFloatingIPHasAnExternalIPAndAnInterfaceAtATime(t *testing.T) {
 	w := newWorld(t)
 	ns := w.namespace()
@@ -193,6 +194,49 @@ func TestOneFloatingIPHasAnExternalIPAndAnInterfaceAtATime(t *testing.T) {
 	w.remove(newFloatingIP("first", "", ""))
 	w.fipSays("same-address", fipReady)
 	w.fipSays("same-interface", fipReady)
+}
+
+// Deleting a FloatingIP told that an address which was never there is Ready. https://github.com/kubeovn/kube-ovn/issues/5114
+func TestAFloatingIPThatGoesMakesNoExternalIPReady(t *testing.T) {
+	w := newWorld(t)
+	f := newFloatingIP("f", "e", "")
+	w.make(newExternalIP("e", "none", ""), f)
+	w.eipSays("e", "spec.pool: AddressPool none does not exist")
+	w.fipSays("f", "spec.externalIP: ExternalIP e has no address yet")
+	w.remove(f)
+	w.absent(f)
+	e := w.eipSays("e", "spec.pool: AddressPool none does not exist")
+	require.False(t, conditions.IsReady(e.Status.Conditions, e.Generation))
+	require.Empty(t, e.Status.Address)
+	w.externalPool("none", "203.0.113.4/32")
+	w.eipSays("e", eipReady)
+}
+
+// One that was deleted right after it had been made leaked what had been made for it: its finalizer came too late.
+// https://github.com/kubeovn/kube-ovn/issues/5115
+func TestAFloatingIPThatIsDeletedAtOnceLeavesNothingBehind(t *testing.T) {
+	w := newWorld(t)
+	ns := w.namespace()
+	w.network(ns, "net-d", "10.0.1.0/24")
+	w.externalPool("pub", "203.0.113.0/28")
+	w.interfaceOn("nic-1", ns, "net-d", "node-1")
+	w.make(newExternalIP("e", "pub", ""))
+	w.eipSays("e", eipReady)
+	for i := range 20 {
+		f := newFloatingIP("f", "e", "nic-1")
+		w.make(f)
+		if i%2 == 0 { // at the moment at which it has got the address
+			w.eventually("it is the ExternalIP's", func() bool {
+				e := newExternalIP("e", "", "")
+				w.get("e", e)
+				return e.Status.UsedBy != nil
+			})
+		}
+		w.remove(f)
+		w.absent(f)
+	}
+	w.make(newFloatingIP("other", "e", "nic-1"))
+	w.fipSays("other", fipReady)
 }
 
 func TestAnOlderFloatingIPGetsTheInterfaceThatAYoungerOneReachedFirst(t *testing.T) {

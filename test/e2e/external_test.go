@@ -73,6 +73,7 @@ func answersOutside(t *testing.T, address, name string) {
 	})
 }
 
+// https://github.com/kubeovn/kube-ovn/issues/4690
 func TestContainersArePublishedAtExternalAddresses(t *testing.T) {
 	namespace := tenant(t, "published")
 	vpcWithSubnets(t, namespace)

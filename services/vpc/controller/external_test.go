@@ -225,6 +225,7 @@ spec:
 	w.untilGone(&eip)
 }
 
+// What is published hung when it was deleted. https://github.com/metallb/metallb/issues/1913
 func TestExternalObjectsGoInAnyOrder(t *testing.T) {
 	w := newTenant(t)
 	startControllers(t)
