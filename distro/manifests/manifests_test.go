@@ -87,7 +87,8 @@ func TestEachDaemonHasTheGeneratedRolesAndNoOthers(t *testing.T) {
 	require.Equal(t, []string{"mni-bgpd"}, bound["system:mni:bgpd"])
 	require.Equal(t, []string{"mni-dns"}, bound["system:mni:dns"])
 	require.ElementsMatch(t, []string{"mni-gateway", "mni-gateway-sessions"}, bound["system:mni:gateway"])
-	for _, role := range slices.Concat(bound["system:mni:cloud"], bound["system:mni:gateway"], bound["system:mni:netd"], bound["system:mni:bgpd"], bound["system:mni:dns"]) {
+	require.Equal(t, []string{"mni-tenant-viewer"}, bound["mni:gateway"], "the watches that users share")
+	for _, role := range slices.Concat(bound["system:mni:cloud"], bound["system:mni:gateway"], bound["mni:gateway"], bound["system:mni:netd"], bound["system:mni:bgpd"], bound["system:mni:dns"]) {
 		require.True(t, roles[role], "%s is not installed", role)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/mnicloud/mnicloud/platform/gateway/fanout"
 )
 
 // Config of a Gateway.
@@ -34,6 +36,9 @@ type Gateway struct {
 	kinds    *registry
 	// limiter is by user, addresses by the address of who is not known.
 	limiter, addresses *limiter
+	// shared are the watches that many callers follow, checks what is asked again while callers' requests last.
+	shared *fanout.Hubs
+	checks *checks
 }
 
 // New makes a Gateway. Run makes it find the kinds.
@@ -49,11 +54,20 @@ func New(config Config) (*Gateway, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Gateway{config: config, upstream: up, kinds: kinds, limiter: newLimiter(config.Limits), addresses: newLimiter(byAddress)}, nil
+	g := &Gateway{
+		config: config, upstream: up, kinds: kinds, checks: &checks{}, limiter: newLimiter(config.Limits), addresses: newLimiter(byAddress),
+	}
+	g.shared = newShared(up, func(kind string, err error) {
+		config.Log.Info("a shared watch stopped; it begins anew", "kind", kind, "error", err)
+	})
+	return g, nil
 }
 
 // Run keeps the catalog of kinds as the cluster's definitions are, until the context ends.
-func (g *Gateway) Run(ctx context.Context) error { return g.kinds.run(ctx) }
+func (g *Gateway) Run(ctx context.Context) error {
+	defer g.shared.Stop()
+	return g.kinds.run(ctx)
+}
 
 // Ready tells whether the kinds are known.
 func (g *Gateway) Ready() bool { return g.kinds.catalog() != nil }

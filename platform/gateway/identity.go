@@ -32,7 +32,8 @@ type Identity struct {
 
 // Authenticator knows who sent a request.
 type Authenticator interface {
-	// Authenticate returns who sent the request. It returns ErrUnauthenticated for missing or invalid credentials.
+	// Authenticate returns who sent the request. It returns ErrUnauthenticated for missing or invalid credentials. While a watch or a
+	// stream lasts it is asked again, by a request that has the same Authorization and nothing else.
 	Authenticate(r *http.Request) (*Identity, error)
 }
 

@@ -199,6 +199,8 @@ func (w *world) roles() {
 	}
 	w.clusterRole(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "test-viewer"}, Rules: read})
 	w.clusterRole(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "test-member"}, Rules: append(read, write...)})
+	// The shared watches see what a viewer of every tenant sees.
+	w.sharer()
 	w.bindAll("cluster-admin", rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "mni:administrators"})
 }
 

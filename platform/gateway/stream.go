@@ -21,6 +21,8 @@ func (q *call) stream() {
 		q.refuse(badRequest("", "%s: the request must %s another protocol", q.target.resource(), map[bool]string{true: "not ask for", false: "ask for"}[upgrade]))
 		return
 	}
+	ctx, cancel := q.whileKnown()
+	defer cancel()
 	out := newOutbound(q.target, q.id)
 	proxy := &httputil.ReverseProxy{
 		Transport:     q.upstream.streams,
@@ -59,5 +61,5 @@ func (q *call) stream() {
 		q.failed(err)
 		return
 	}
-	proxy.ServeHTTP(q.w, q.r)
+	proxy.ServeHTTP(q.w, q.r.WithContext(ctx))
 }

@@ -30,6 +30,10 @@ func (w *world) node() {
 		switch {
 		case strings.HasPrefix(r.URL.Path, "/containerLogs/"):
 			_, _ = io.WriteString(rw, "hello from the log\n")
+			if r.URL.Query().Get("follow") == "true" {
+				_ = http.NewResponseController(rw).Flush()
+				<-r.Context().Done()
+			}
 		case strings.HasPrefix(r.URL.Path, "/exec/"):
 			w.echo(rw, r)
 		default:
@@ -136,4 +140,42 @@ func TestLogsAndCommandsOfOwnWorkloadsStream(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "acme", pod.Namespace)
 	require.Equal(t, 400, w.send("alice", http.MethodGet, "/api/v1/namespaces/acme/pods/web/exec?command=cat", "").code)
+}
+
+func TestACommandAndALogEndWhenTheirCallerIsNoLongerAMember(t *testing.T) {
+	w := newWorld(t)
+	w.serviceAccounts()
+	w.node()
+	c, err := kubernetes.NewForConfig(w.config("alice"))
+	require.NoError(t, err)
+	log, err := c.CoreV1().Pods("acme").GetLogs("web", &corev1.PodLogOptions{Container: "main", Follow: true}).Stream(t.Context())
+	require.NoError(t, err)
+	defer log.Close()
+	request := c.CoreV1().RESTClient().Post().Namespace("acme").Resource("pods").Name("web").SubResource("exec").
+		VersionedParams(&corev1.PodExecOptions{Container: "main", Command: []string{"cat"}, Stdin: true, Stdout: true}, scheme.ParameterCodec)
+	executor, err := remotecommand.NewSPDYExecutor(w.config("alice"), http.MethodPost, request.URL())
+	require.NoError(t, err)
+	in, typed := io.Pipe()
+	shown, out := io.Pipe()
+	ended := make(chan error, 2)
+	go func() {
+		ended <- executor.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdin: in, Stdout: out})
+	}()
+	_, err = io.WriteString(typed, "x")
+	require.NoError(t, err)
+	_, err = io.ReadFull(shown, make([]byte, 1))
+	require.NoError(t, err, "the command runs")
+	go func() {
+		_, err := io.Copy(io.Discard, log)
+		ended <- err
+	}()
+	w.user("alice", map[string]string{"globex": "member"})
+	for range 2 {
+		select {
+		case <-ended:
+		case <-time.After(patience):
+			t.Fatal("it goes on")
+		}
+	}
+	require.NoError(t, typed.Close())
 }

@@ -1,24 +1,44 @@
 package gateway
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"strconv"
 	"time"
 
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/mnicloud/mnicloud/platform/gateway/fanout"
 )
 
-const (
-	// recheck is how often a watch asks again whether its caller is still who it was, with the same tenants.
-	recheck = 15 * time.Second
-	// slowest is how long a client may take to read what it is sent.
-	slowest = 30 * time.Second
-)
+// slowest is how long a client may take to read what it is sent.
+const slowest = 30 * time.Second
 
-// watch hands on the API server's watch.
+// aWatch is one client's watch. It begins as a watch of the API server's by the caller itself, so that who may watch, from which
+// version, and what there is at first, is the API server's to say. From the version to which the client has everything, it goes on as a
+// follower of the kind's shared watch, if there is one for it; when that is lost it becomes a watch of its own again.
+type aWatch struct {
+	*call
+	form accepted
+	out  *outbound
+	// view is the same for watches that show the same event as the same.
+	view  string
+	until time.Time
+	// bookmarks tells whether the client takes them.
+	bookmarks bool
+	// settled tells whether position says what the client has; while it is sent what there is at first, that cannot be told.
+	settled  bool
+	position uint64
+	// begun tells whether the answer has begun.
+	begun bool
+}
+
+// watch answers a watch.
 func (q *call) watch() {
 	form, p := accept(q.r)
 	if p != nil || form.yaml {
@@ -31,65 +51,196 @@ func (q *call) watch() {
 	}
 	ctx, cancel := q.whileKnown()
 	defer cancel()
-	request, err := q.upstream.request(ctx, q.id, http.MethodGet, q.target.path(), q.query, nil)
+	w := &aWatch{call: q, form: form, out: newOutbound(q.target, q.id), view: fingerprint(q.target.as, q.id.Tenants)}
+	seconds, err := strconv.ParseInt(q.query.Get("timeoutSeconds"), 10, 64)
 	if err != nil {
-		q.failed(err)
+		q.failed(err) // target.query has set it
 		return
 	}
-	request.Header.Set("Accept", form.upstream)
-	request.Header.Set("User-Agent", q.r.UserAgent())
-	response, err := q.upstream.objects.RoundTrip(request)
-	if err != nil {
-		q.failed(err)
-		return
+	w.until = time.Now().Add(time.Duration(seconds) * time.Second)
+	if w.position, w.settled = fanout.Version(q.query.Get("resourceVersion")); q.query.Get("sendInitialEvents") == "true" {
+		w.settled = false
 	}
-	defer response.Body.Close()
-	out := newOutbound(q.target, q.id)
-	if response.StatusCode != http.StatusOK {
-		refused := new(refusal)
-		if err := refusalOf(response, out); !errors.As(err, &refused) {
-			q.failed(err)
-			return
-		}
-		writeStatus(q.w, q.r, refused.status)
-		return
-	}
-	q.headers(response.Header, out)
-	q.w.Header().Set("Content-Type", typeJSON)
-	if err := q.relay(response.Body, out); err != nil && ctx.Err() == nil {
+	w.bookmarks = q.query.Get("allowWatchBookmarks") == "true"
+	if err := w.run(ctx); err != nil && ctx.Err() == nil {
 		q.config.Log.Info("a watch ended", "user", q.id.Name, "resource", q.target.resource(), "error", err)
 	}
 }
 
-// relay writes each event as it comes, until either side ends.
-func (q *call) relay(events io.Reader, out *outbound) error {
-	control := http.NewResponseController(q.w)
-	if err := control.Flush(); err != nil {
-		return err
-	}
-	decoder := json.NewDecoder(events)
+// run hands on events until either side ends.
+func (w *aWatch) run(ctx context.Context) error {
+	hub, done := w.hub() //nolint:contextcheck // it is others' too, and outlasts this request
+	defer done()
 	for {
+		follower, err := w.own(ctx, hub)
+		if follower == nil || err != nil {
+			return err
+		}
+		if err = w.follow(ctx, follower); !errors.Is(err, fanout.ErrLost) {
+			return err
+		}
+		left := int64(time.Until(w.until) / time.Second)
+		if left <= 0 {
+			return nil
+		}
+		for _, parameter := range []string{"sendInitialEvents", "resourceVersionMatch"} {
+			w.query.Del(parameter)
+		}
+		w.query.Set("resourceVersion", strconv.FormatUint(w.position, 10))
+		w.query.Set("timeoutSeconds", strconv.FormatInt(left, 10))
+	}
+}
+
+// own hands on a watch of the caller's own until it ends, or until there is a follower to go on with.
+func (w *aWatch) own(ctx context.Context, hub *fanout.Hub) (*fanout.Follower, error) {
+	query := w.query
+	if hub != nil {
+		query = maps.Clone(query)
+		query.Set("allowWatchBookmarks", "true")
+	}
+	request, err := w.upstream.request(ctx, w.id, http.MethodGet, w.target.path(), query, nil)
+	if err != nil {
+		return nil, w.fail(err)
+	}
+	request.Header.Set("Accept", w.form.upstream)
+	request.Header.Set("User-Agent", w.r.UserAgent())
+	response, err := w.upstream.objects.RoundTrip(request)
+	if err != nil {
+		return nil, w.fail(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return nil, w.fail(refusalOf(response, w.out))
+	}
+	if err := w.begin(response.Header); err != nil {
+		return nil, err
+	}
+	decoder := json.NewDecoder(response.Body)
+	for {
+		if f := w.join(hub); f != nil {
+			return f, nil
+		}
 		var raw json.RawMessage
 		if err := decoder.Decode(&raw); err != nil {
 			if errors.Is(err, io.EOF) {
-				return nil
+				return nil, nil
 			}
-			return err
+			return nil, err
 		}
-		event, err := out.event(raw)
+		event, err := fanout.Read(raw)
 		if err != nil {
+			return nil, err
+		}
+		if err := w.hand(event); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// join is a place in the shared watch from where the client is; nil while there is none.
+func (w *aWatch) join(hub *fanout.Hub) *fanout.Follower {
+	if hub == nil || !w.settled {
+		return nil
+	}
+	f, ok := hub.Follow(w.target.namespace, w.position)
+	if !ok {
+		return nil
+	}
+	return f
+}
+
+// follow hands on the shared watch, while the caller may.
+func (w *aWatch) follow(ctx context.Context, follower *fanout.Follower) error {
+	defer follower.Close()
+	ctx, cancel := context.WithDeadline(ctx, w.until)
+	defer cancel()
+	defer w.whilePermitted(cancel)() //nolint:contextcheck // the check is others' too
+	for {
+		event, err := follower.Next(ctx)
+		switch {
+		case errors.Is(err, fanout.ErrSlow):
+			return errors.Join(err, w.tell(newProblem(http.StatusGone, "Expired", "", "you read more slowly than there is news: list again, and watch from there")))
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
 			return err
 		}
-		if err := control.SetWriteDeadline(time.Now().Add(slowest)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-			return err
-		}
-		if _, err := q.w.Write(event); err != nil {
-			return err
-		}
-		if err := control.Flush(); err != nil {
+		if err := w.hand(event); err != nil {
 			return err
 		}
 	}
+}
+
+// begin begins the answer.
+func (w *aWatch) begin(header http.Header) error {
+	if w.begun {
+		return nil
+	}
+	w.begun = true
+	w.headers(header, w.out)
+	w.w.Header().Set("Content-Type", typeJSON)
+	return http.NewResponseController(w.w).Flush()
+}
+
+// hand hands on one event.
+func (w *aWatch) hand(event *fanout.Event) error {
+	w.advance(event)
+	if event.Type == fanout.Bookmark && !w.bookmarks {
+		return nil
+	}
+	text, err := event.Told(w.view, w.out.event)
+	if err != nil {
+		return err
+	}
+	return w.send(text)
+}
+
+// advance notes what the client has with an event.
+func (w *aWatch) advance(event *fanout.Event) {
+	if event.Type == fanout.Bookmark && (event.EndsInitial || w.query.Get("sendInitialEvents") != "true") {
+		w.settled = true
+	}
+	if event.Version > 0 && event.Version > w.position {
+		w.position = event.Version
+	}
+}
+
+func (w *aWatch) send(text []byte) error {
+	control := http.NewResponseController(w.w)
+	if err := control.SetWriteDeadline(time.Now().Add(slowest)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	if _, err := w.w.Write(text); err != nil {
+		return err
+	}
+	return control.Flush()
+}
+
+// fail ends a watch by an error: by the answer's status, or an event of an answer that has begun.
+func (w *aWatch) fail(err error) error {
+	refused := new(refusal)
+	switch is := errors.As(err, &refused); {
+	case is && !w.begun:
+		writeStatus(w.w, w.r, refused.status)
+		return nil
+	case is:
+		return w.tellStatus(refused.status)
+	case !w.begun:
+		w.failed(err)
+		return nil
+	}
+	return err
+}
+
+// tell says an error as an event.
+func (w *aWatch) tell(p *problem) error { return w.tellStatus(p.status()) }
+
+func (w *aWatch) tellStatus(status any) error {
+	text, err := json.Marshal(map[string]any{"type": fanout.Error, "object": status})
+	if err != nil {
+		return err
+	}
+	return w.send(append(text, '\n'))
 }
 
 // event turns one event of a watch, with the newline that ends it.
