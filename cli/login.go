@@ -19,7 +19,7 @@ import (
 type loggingIn struct {
 	*connection
 	server, user, authorityFile string
-	passwordStdin               bool
+	passwordStdin, tokenStdin   bool
 }
 
 func newLoginCommand(c *connection) *cobra.Command {
@@ -42,6 +42,9 @@ stored nowhere. Tokens are kept in a file that only you may read.`,
   # In a script, working in tenant red unless -t says another
   mni login --user ada --tenant red --password-stdin < password-file
 
+  # With an API token ("mni token create"), where nobody is there to log in
+  mni login --server https://cloud.example.com:7443 --ca-file cloud.crt --token-stdin < token-file
+
   # A second login beside it
   mni login --profile work --server https://cloud.example.org:7443
   mni get --profile work`,
@@ -53,6 +56,7 @@ stored nowhere. Tokens are kept in a file that only you may read.`,
 	flags.StringVar(&l.server, "server", "", "where the cloud's API is: https://HOST:PORT")
 	flags.StringVarP(&l.user, "user", "u", "", "name of the User")
 	flags.BoolVar(&l.passwordStdin, "password-stdin", false, "read the password from standard input")
+	flags.BoolVar(&l.tokenStdin, "token-stdin", false, "read an API token from standard input, instead of a user's password")
 	flags.StringVar(&l.authorityFile, "ca-file", "", "`file` with the certificate of who signed the cloud's, PEM; without it, those that this machine trusts")
 	c.addTenantFlag(cmd, "t")
 	if err := cmd.MarkFlagFilename("ca-file", "crt", "pem", "cer"); err != nil {
@@ -65,6 +69,9 @@ stored nowhere. Tokens are kept in a file that only you may read.`,
 func (l *loggingIn) run(ctx context.Context) error {
 	if l.kubeconfig != "" || l.context != "" || l.namespace != "" {
 		return usagef("--kubeconfig, --context and --namespace are not for this command: --server says which cloud, --tenant which tenant")
+	}
+	if l.tokenStdin && (l.passwordStdin || l.user != "") {
+		return usagef("--token-stdin says who you are; leave out --user and --password-stdin")
 	}
 	l.entering = true
 	store, err := account.UserStore()
@@ -80,13 +87,16 @@ func (l *loggingIn) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	password, err := l.who(ctx, &session, before)
-	if err != nil {
-		return err
-	}
 	client, err := session.Client()
 	if err != nil {
 		return fmt.Errorf("--ca-file %s: %w", l.authorityFile, err)
+	}
+	if l.tokenStdin {
+		return l.byToken(ctx, client, session, store, profile)
+	}
+	password, err := l.who(ctx, &session, before)
+	if err != nil {
+		return err
 	}
 	if session.Tokens, err = client.Login(ctx, session.User, password); err != nil {
 		return loginError(session, err)
@@ -109,11 +119,36 @@ func (l *loggingIn) run(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, client.Logout(context.WithoutCancel(ctx), session.Access))
 	}
-	if before.Refresh != "" && before.Server == session.Server {
+	if !before.ByToken() && before.Server == session.Server {
 		// The session that it replaces ends by itself if this does not reach the gateway, or its token is too old for it.
 		_ = client.Logout(ctx, before.Access)
 	}
 	fmt.Fprintf(l.streams.Out, "Logged in to %s as %s%s.\n%s\n", session.Server, session.User, ofProfile(profile), tenantsLine(id, session.Tenant))
+	return nil
+}
+
+// byToken keeps an API token as the login.
+func (l *loggingIn) byToken(ctx context.Context, client *account.Client, session account.Session, store account.Store, profile string) error {
+	token, err := l.readToken()
+	if err != nil {
+		return err
+	}
+	session.Tokens = account.Tokens{Access: token}
+	id, err := client.WhoAmI(ctx, session.Access)
+	if err != nil {
+		return loginError(session, err)
+	}
+	if id.MustChangePassword {
+		return fmt.Errorf("the password of User %s must be changed before its tokens are good for anything", id.User)
+	}
+	if err := isTenant(id, l.tenant); err != nil {
+		return err
+	}
+	session.User, session.Tenant, session.Expires, session.SessionEnds = id.User, l.tenant, id.Expires, id.Expires
+	if err := store.Write(profile, session); err != nil {
+		return err
+	}
+	fmt.Fprintf(l.streams.Out, "Logged in to %s as %s by a token%s.\n%s\n", session.Server, session.User, ofProfile(profile), tenantsLine(id, session.Tenant))
 	return nil
 }
 

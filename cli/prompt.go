@@ -67,6 +67,19 @@ func interruptible(ctx context.Context, read func() (string, error)) (string, er
 	}
 }
 
+// readToken reads an API token, the one line of standard input.
+func (c *connection) readToken() (string, error) {
+	text, err := io.ReadAll(io.LimitReader(c.streams.In, maxSecrets))
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", standardInput, err)
+	}
+	token := strings.TrimSpace(string(text))
+	if token == "" || strings.ContainsAny(token, " \t\r\n") {
+		return "", usagef("--token-stdin: standard input must be the token, a line, and nothing else")
+	}
+	return token, nil
+}
+
 // maxSecrets is how much of standard input may be passwords, in bytes.
 const maxSecrets = 4 << 10
 

@@ -51,6 +51,9 @@ func (c *connection) logout(ctx context.Context) error {
 
 // endSession ends a session at the gateway. One that has ended is a success.
 func endSession(ctx context.Context, source *account.Source) error {
+	if source.Session().ByToken() {
+		return nil // it is not ended by who uses it, but revoked by whose it is
+	}
 	tokens, err := source.Tokens(ctx)
 	if err == nil {
 		var client *account.Client

@@ -34,6 +34,8 @@ type Identity struct {
 	// Tenants that the User is a member of, by name.
 	Tenants            []Membership `json:"tenants"`
 	MustChangePassword bool         `json:"mustChangePassword,omitempty"`
+	// Expires is when what it came in with ends: a session, or an API token.
+	Expires time.Time `json:"expires"`
 }
 
 // Membership is a User's role in a Tenant.
@@ -144,7 +146,7 @@ func (c *Client) WhoAmI(ctx context.Context, access string) (Identity, error) {
 }
 
 // call sends a form, if there is one, and reads the answer.
-func (c *Client) call(ctx context.Context, method, path, access string, form map[string]string, into any) (http.Header, error) {
+func (c *Client) call(ctx context.Context, method, path, access string, form, into any) (http.Header, error) {
 	var body io.Reader
 	if form != nil {
 		text, err := json.Marshal(form)

@@ -48,6 +48,9 @@ func (s *Source) Tokens(ctx context.Context) (Tokens, error) {
 	if s.session.fresh() {
 		return s.session.Tokens, nil
 	}
+	if s.session.ByToken() {
+		return Tokens{}, ErrEnded // an API token is not renewed
+	}
 	unlock, err := s.store.lock(s.profile)
 	if err != nil {
 		return Tokens{}, err

@@ -31,6 +31,9 @@ type Session struct {
 	Tokens
 }
 
+// ByToken tells whether it is no session of the gateway's but an API token, which was given.
+func (s Session) ByToken() bool { return s.Refresh == "" }
+
 // Client is a client of the session's gateway.
 func (s Session) Client() (*Client, error) { return NewClient(s.Server, s.Authority) }
 

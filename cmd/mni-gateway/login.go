@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/mnicloud/mnicloud/platform/gateway"
 	authv1 "github.com/mnicloud/mnicloud/services/auth/api/v1alpha1"
@@ -24,6 +25,8 @@ func entrances(u *users, log *slog.Logger) map[string]http.Handler {
 		"/password": post(door.password),
 		"/logout":   http.HandlerFunc(door.logout),
 		"/whoami":   http.HandlerFunc(door.whoami),
+		"/tokens":   http.HandlerFunc(door.tokens),
+		"/tokens/":  http.HandlerFunc(door.token),
 	}
 }
 
@@ -44,20 +47,8 @@ func post[In any](answer func(ctx context.Context, in In) (any, error)) http.Han
 			gateway.Refuse(w, r, http.StatusMethodNotAllowed, "only POST is taken here")
 			return
 		}
-		if r.Header.Get("Content-Type") != "application/json" {
-			// A page of somebody else's can make a browser send any other type, but not this one.
-			gateway.Refuse(w, r, http.StatusUnsupportedMediaType, "send the body as application/json")
-			return
-		}
 		var in In
-		decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxForm))
-		decoder.DisallowUnknownFields()
-		if err := decoder.Decode(&in); err != nil {
-			gateway.Refuse(w, r, http.StatusBadRequest, "the body is not the JSON object that is expected here")
-			return
-		}
-		if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-			gateway.Refuse(w, r, http.StatusBadRequest, "the body goes on after its JSON object")
+		if !readForm(w, r, &in) {
 			return
 		}
 		out, err := answer(r.Context(), in)
@@ -67,6 +58,26 @@ func post[In any](answer func(ctx context.Context, in In) (any, error)) http.Han
 		}
 		writeJSON(w, out)
 	})
+}
+
+// readForm reads a JSON body; it has refused when it says no.
+func readForm(w http.ResponseWriter, r *http.Request, into any) bool {
+	if r.Header.Get("Content-Type") != "application/json" {
+		// A page of somebody else's can make a browser send any other type, but not this one.
+		gateway.Refuse(w, r, http.StatusUnsupportedMediaType, "send the body as application/json")
+		return false
+	}
+	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxForm))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil {
+		gateway.Refuse(w, r, http.StatusBadRequest, "the body is not the JSON object that is expected here")
+		return false
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		gateway.Refuse(w, r, http.StatusBadRequest, "the body goes on after its JSON object")
+		return false
+	}
+	return true
 }
 
 func writeJSON(w http.ResponseWriter, out any) {
@@ -94,6 +105,8 @@ func (d *door) refused(doing string, err error) error {
 		return nil
 	case errors.Is(err, session.ErrLogin), errors.Is(err, session.ErrToken), errors.Is(err, gateway.ErrUnauthenticated):
 		return &refusal{http.StatusUnauthorized, err.Error()}
+	case errors.Is(err, session.ErrRefused):
+		return &refusal{http.StatusUnprocessableEntity, err.Error()}
 	case errors.Is(err, session.ErrBusy):
 		return &refusal{http.StatusServiceUnavailable, err.Error()}
 	}
@@ -136,10 +149,10 @@ func (d *door) password(ctx context.Context, in passwordForm) (any, error) {
 }
 
 // who is behind the request's token; it has refused when it says no.
-func (d *door) who(w http.ResponseWriter, r *http.Request, method string) (who session.Identity, ok bool) {
-	if r.Method != method {
-		w.Header().Set("Allow", method)
-		gateway.Refuse(w, r, http.StatusMethodNotAllowed, "only %s is taken here", method)
+func (d *door) who(w http.ResponseWriter, r *http.Request, methods ...string) (who session.Identity, ok bool) {
+	if !slices.Contains(methods, r.Method) {
+		w.Header().Set("Allow", strings.Join(methods, ", "))
+		gateway.Refuse(w, r, http.StatusMethodNotAllowed, "only %s is taken here", strings.Join(methods, " and "))
 		return who, false
 	}
 	token, err := bearer(r)
@@ -175,9 +188,11 @@ type self struct {
 	User          string `json:"user"`
 	Administrator bool   `json:"administrator,omitempty"`
 	// Tenants by name. The groups of Kubernetes' have UIDs, which are the names of namespaces, and are for nobody.
-	Tenants            []membership `json:"tenants"`
-	Session            string       `json:"session,omitempty"`
-	MustChangePassword bool         `json:"mustChangePassword,omitempty"`
+	Tenants []membership `json:"tenants"`
+	// Session is empty for an API token. Expires is when either ends.
+	Session            string    `json:"session,omitempty"`
+	Expires            time.Time `json:"expires"`
+	MustChangePassword bool      `json:"mustChangePassword,omitempty"`
 }
 
 type membership struct {
@@ -195,5 +210,5 @@ func (d *door) whoami(w http.ResponseWriter, r *http.Request) {
 		gateway.Refuse(w, r, refused.code, "%s", refused.why)
 		return
 	}
-	writeJSON(w, self{who.User, slices.Contains(who.Groups, authv1.GroupAdministrators), tenants, who.Session, who.MustChangePassword})
+	writeJSON(w, self{who.User, slices.Contains(who.Groups, authv1.GroupAdministrators), tenants, who.Session, who.Expires.UTC(), who.MustChangePassword})
 }

@@ -48,10 +48,19 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testsOrCredential(m)) }
 
-// testsOrCredential runs the tests, or is the program that a kubeconfig names which they wrote, for kubectl.
+// testsOrCredential runs the tests, or is the program that a kubeconfig names which they wrote, for kubectl, or the command itself.
 func testsOrCredential(m *testing.M) int {
 	if len(os.Args) > 1 && os.Args[1] == "credential" {
 		return commandLine(context.Background(), genericiooptions.IOStreams{Out: os.Stdout, ErrOut: os.Stderr}, os.Args[1:]...)
+	}
+	if len(os.Args) > 1 && os.Args[1] == "gateway" {
+		c := command()
+		c.SetArgs(os.Args[2:])
+		if err := c.ExecuteContext(ctrl.SetupSignalHandler()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return 0
 	}
 	klog.SetLogger(logr.Discard())
 	ctrl.SetLogger(logr.Discard())
@@ -90,7 +99,7 @@ const right = "correct horse"
 // red, and eve, who is nobody anywhere.
 type world struct {
 	client.Client
-	t   *testing.T
+	t   testing.TB
 	url string
 	// web speaks to the command.
 	web *http.Client
@@ -99,7 +108,15 @@ type world struct {
 	red       *authv1.Tenant
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	w := furnished(t)
+	w.serve(w.rights(apiserver.Shared(t)))
+	return w
+}
+
+// furnished is a world without the command.
+func furnished(t testing.TB) *world {
 	t.Helper()
 	direct := apiserver.Shared(t)
 	direct.QPS = -1
@@ -112,7 +129,6 @@ func newWorld(t *testing.T) *world {
 	_, err = session.New(c, c, session.Options{}).EnsureKeys(t.Context())
 	require.NoError(t, err)
 	w.furnish()
-	w.serve(w.rights(direct))
 	return w
 }
 
@@ -154,7 +170,7 @@ func (w *world) make(o client.Object) {
 	w.t.Cleanup(func() { require.NoError(w.t, client.IgnoreNotFound(w.Delete(context.Background(), o))) })
 }
 
-func hashOf(t *testing.T, plain string) string {
+func hashOf(t testing.TB, plain string) string {
 	t.Helper()
 	hash, err := password.Hash(plain, password.MinCost)
 	require.NoError(t, err)
@@ -215,18 +231,27 @@ func (w *world) serve(api *rest.Config) {
 		require.NoError(w.t, <-done)
 	})
 	w.url = "https://" + listener.Addr().String()
-	w.web = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}}
+	w.web = browser(pool)
 	w.t.Cleanup(w.web.CloseIdleConnections)
 }
 
-func readFile(t *testing.T, path string) []byte {
+func browser(pool *x509.CertPool) *http.Client {
+	return &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}}
+}
+
+func readFile(t testing.TB, path string) []byte {
 	t.Helper()
 	content, err := os.ReadFile(path)
 	require.NoError(t, err)
 	return content
 }
 
-func certificate(t *testing.T) (cert, key string, pool *x509.CertPool) {
+func writeFile(t testing.TB, path string, content []byte) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(path, content, 0o600))
+}
+
+func certificate(t testing.TB) (cert, key string, pool *x509.CertPool) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)

@@ -20,8 +20,8 @@ type Config struct {
 	Upstream *rest.Config
 	// Authenticator knows who sends a request.
 	Authenticator Authenticator
-	// Open are handlers of paths that are answered without an identity, to come in by: "/login". They get security headers, a bound of
-	// time and a rate by address, and know by themselves who may do what.
+	// Open are handlers of paths that are answered without an identity, to come in by: "/login". One that ends in a slash is for what is one
+	// segment below it. They get security headers, a bound of time and a rate by address, and know by themselves who may do what.
 	Open map[string]http.Handler
 	// Limits of what clients may do; the zero value means the defaults.
 	Limits Limits
@@ -76,7 +76,7 @@ func (g *Gateway) Ready() bool { return g.kinds.catalog() != nil }
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer g.recover(r)
 	secure(w.Header())
-	if handler, ok := g.config.Open[r.URL.Path]; ok && r.URL.RawPath == "" {
+	if handler := g.handlerOf(r); handler != nil {
 		g.open(w, r, handler)
 		return
 	}

@@ -4,11 +4,24 @@ import (
 	"context"
 	"net/http"
 	"net/netip"
+	"path"
 	"time"
 )
 
 // byAddress are the limits of requests to open paths from one address: nobody is known there yet, and passwords are tried there.
 var byAddress = Limits{PerSecond: 5, Burst: 50, AtOnce: 20}
+
+// handlerOf is the handler of an open path; nil for all others.
+func (g *Gateway) handlerOf(r *http.Request) http.Handler {
+	if r.URL.RawPath != "" {
+		return nil
+	}
+	handler, ok := g.config.Open[r.URL.Path]
+	if above, below := path.Split(r.URL.Path); !ok && below != "" {
+		handler = g.config.Open[above]
+	}
+	return handler
+}
 
 // open answers a request to a path that needs no identity.
 func (g *Gateway) open(w http.ResponseWriter, r *http.Request, handler http.Handler) {

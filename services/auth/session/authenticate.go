@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,6 +24,8 @@ type Identity struct {
 	Groups   []string
 	// Session is the ID of the session; empty for an API token.
 	Session string
+	// Expires is when the session or the API token ends.
+	Expires time.Time
 	// MustChangePassword says that the User may only do that. Groups is empty then.
 	MustChangePassword bool
 }
@@ -57,7 +60,7 @@ func (s *Service) Authenticate(ctx context.Context, token string) (Identity, err
 	if !s.alive(kept, user) {
 		return Identity{}, ErrToken
 	}
-	return s.identity(ctx, user, c.Session)
+	return s.identity(ctx, user, kept, c.Session)
 }
 
 func (s *Service) byToken(ctx context.Context, text string) (Identity, error) {
@@ -65,18 +68,23 @@ func (s *Service) byToken(ctx context.Context, text string) (Identity, error) {
 	if !ok {
 		return Identity{}, ErrToken
 	}
-	kept := &corev1.Secret{}
-	if err := s.live.Get(ctx, key(kindToken, given.id), kept); err != nil {
+	kept := &metav1.PartialObjectMetadata{}
+	kept.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+	if err := s.find(ctx, key(kindToken, given.id), kept); err != nil {
 		return Identity{}, tokenError("read the token", err)
+	}
+	// Who does not know the token learns nothing of its User, not even by how long it takes.
+	if !equal(kept.Annotations[annotationHash], given.hash) {
+		return Identity{}, ErrToken
 	}
 	user := &authv1.User{}
 	if err := s.find(ctx, client.ObjectKey{Name: kept.Labels[authv1.LabelUser]}, user); err != nil {
 		return Identity{}, tokenError("read the User of the token", err)
 	}
-	if !s.holds(kept, kindToken, user) || !equal(string(kept.Data[dataHash]), given.hash) {
+	if !s.holds(kept, kindToken, user) {
 		return Identity{}, ErrToken
 	}
-	return s.identity(ctx, user, "")
+	return s.identity(ctx, user, kept, "")
 }
 
 // find reads an object where a cache may be, and from the API server when it is not there: it may be new.
@@ -88,9 +96,10 @@ func (s *Service) find(ctx context.Context, key client.ObjectKey, into client.Ob
 	return err
 }
 
-// identity is who the User is to Kubernetes.
-func (s *Service) identity(ctx context.Context, user *authv1.User, session string) (Identity, error) {
+// identity is who the User is to Kubernetes, with the credential that is kept.
+func (s *Service) identity(ctx context.Context, user *authv1.User, kept metav1.Object, session string) (Identity, error) {
 	who := Identity{User: user.Name, UserName: authv1.UserName(user.Name), Session: session, MustChangePassword: user.Spec.MustChangePassword}
+	_, who.Expires = Expired(kept, s.options.Now())
 	if user.Spec.MustChangePassword {
 		return who, nil
 	}
@@ -98,7 +107,8 @@ func (s *Service) identity(ctx context.Context, user *authv1.User, session strin
 	if err := s.read.List(ctx, &tenants); err != nil {
 		return Identity{}, fmt.Errorf("list the Tenants of User %s: %w", user.Name, err)
 	}
-	who.Groups = groups(user, tenants.Items)
+	who.Groups = narrow(groups(user, tenants.Items), kept, tenants.Items)
+	slices.Sort(who.Groups)
 	return who, nil
 }
 
@@ -113,6 +123,5 @@ func groups(user *authv1.User, tenants []authv1.Tenant) []string {
 			out = append(out, authv1.GroupOf(tenants[i].UID, role))
 		}
 	}
-	slices.Sort(out)
 	return out
 }

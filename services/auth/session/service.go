@@ -75,6 +75,13 @@ const (
 	annotationPassword = "auth.mnicloud.jp/password-digest"
 	// annotationName is what the User calls an API token.
 	annotationName = "auth.mnicloud.jp/token-name"
+	// annotationHash is the hash of an API token. The token is random, so that it cannot be found by trying, and the metadata of Secrets is
+	// what processes have at hand.
+	annotationHash = "auth.mnicloud.jp/token-hash"
+	// annotationTenant and annotationTenantUID are the only Tenant of an API token, annotationRole is its mightiest role.
+	annotationTenant    = "auth.mnicloud.jp/token-tenant"
+	annotationTenantUID = "auth.mnicloud.jp/token-tenant-uid"
+	annotationRole      = "auth.mnicloud.jp/token-role"
 )
 
 // Service makes, checks and ends sessions and API tokens.
@@ -120,10 +127,16 @@ func secretWith(prefix, id string, random []byte) secret {
 func parse(prefix, text string) (secret, bool) {
 	rest, found := strings.CutPrefix(text, prefix)
 	id, random, ok := strings.Cut(rest, "_")
-	if _, err := hex.DecodeString(id); !found || !ok || err != nil || len(id) != 32 || len(random) != 43 {
+	if !found || !ok || !isID(id) || len(random) != 43 {
 		return secret{}, false
 	}
 	return secret{id: id, text: text, hash: digest(text)}, true
+}
+
+// isID tells whether a text is the ID of a session or an API token.
+func isID(text string) bool {
+	_, err := hex.DecodeString(text)
+	return err == nil && len(text) == 32 && text == strings.ToLower(text)
 }
 
 func digest(text string) string {

@@ -93,6 +93,21 @@ func (w *world) change(name string, change func(*authv1.User)) {
 	require.NoError(w.t, w.Update(w.ctx, user))
 }
 
+// tenant is a Tenant in which ada has a role.
+func (w *world) tenant(name string, role authv1.Role) *authv1.Tenant {
+	w.t.Helper()
+	tenant := &authv1.Tenant{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name + "-uid")},
+		Spec:       authv1.TenantSpec{Members: []authv1.Member{{User: "ada", Role: role}}},
+		Status:     authv1.TenantStatus{Members: []authv1.MemberStatus{{User: "ada", UID: "uid-of-ada", State: authv1.MemberActive}}},
+	}
+	status := tenant.Status
+	require.NoError(w.t, w.Create(w.ctx, tenant))
+	tenant.Status = status
+	require.NoError(w.t, w.Status().Update(w.ctx, tenant))
+	return tenant
+}
+
 func (w *world) login() Tokens {
 	w.t.Helper()
 	tokens, err := w.Login(w.ctx, "ada", right)
@@ -108,16 +123,7 @@ func (w *world) refused(token string) {
 
 func TestWhoIsLoggedInHasTheGroupsOfItsRolesNow(t *testing.T) {
 	w := newWorld(t)
-	tenant := &authv1.Tenant{
-		ObjectMeta: metav1.ObjectMeta{Name: "red", UID: "red-uid"},
-		Spec:       authv1.TenantSpec{Members: []authv1.Member{{User: "ada", Role: authv1.RoleAdmin}}},
-		Status:     authv1.TenantStatus{Members: []authv1.MemberStatus{{User: "ada", UID: "uid-of-ada", State: authv1.MemberActive}}},
-	}
-	require.NoError(t, w.Create(w.ctx, tenant.DeepCopy()))
-	stored := &authv1.Tenant{}
-	require.NoError(t, w.Get(w.ctx, client.ObjectKey{Name: "red"}, stored))
-	stored.Status = tenant.Status
-	require.NoError(t, w.Status().Update(w.ctx, stored))
+	stored := w.tenant("red", authv1.RoleAdmin)
 	tokens := w.login()
 	who, err := w.Authenticate(w.ctx, tokens.Access)
 	require.NoError(t, err)
@@ -350,40 +356,6 @@ func kid(t *testing.T, token string) string {
 	parsed, _, err := jwt.NewParser().ParseUnverified(token, &claims{})
 	require.NoError(t, err)
 	return parsed.Header["kid"].(string)
-}
-
-func TestAnAPITokenIsShownOnceStoredHashedAndExpires(t *testing.T) {
-	w := newWorld(t)
-	text, token, err := w.CreateToken(w.ctx, "ada", "ci", time.Hour)
-	require.NoError(t, err)
-	who, err := w.Authenticate(w.ctx, text)
-	require.NoError(t, err)
-	require.Equal(t, "mni:user:ada", who.UserName)
-	var secrets corev1.SecretList
-	require.NoError(t, w.List(w.ctx, &secrets))
-	for _, s := range secrets.Items {
-		for _, value := range s.Data {
-			require.NotContains(t, string(value), text[37:])
-		}
-	}
-	list, err := w.Tokens(w.ctx, "ada")
-	require.NoError(t, err)
-	require.Equal(t, []Token{token}, list)
-	require.ErrorIs(t, w.RevokeToken(w.ctx, "eve", token.ID), ErrToken, "somebody else's")
-	w.change("ada", func(u *authv1.User) { u.Spec.Password = nobodys() })
-	_, err = w.Authenticate(w.ctx, text)
-	require.NoError(t, err, "it does not hang on the password")
-	require.NoError(t, w.RevokeToken(w.ctx, "ada", token.ID))
-	w.refused(text)
-
-	text, _, err = w.CreateToken(w.ctx, "ada", "short", time.Minute)
-	require.NoError(t, err)
-	w.pass(time.Minute)
-	w.refused(text)
-	for _, life := range []time.Duration{0, -time.Hour, MaxTokenLife + time.Hour} {
-		_, _, err = w.CreateToken(w.ctx, "ada", "t", life)
-		require.ErrorContains(t, err, "expires:")
-	}
 }
 
 func TestAPasswordIsChangedByWhoKnowsIt(t *testing.T) {
