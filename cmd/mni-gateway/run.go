@@ -39,6 +39,7 @@ type options struct {
 	healthAddress string
 	cert, key     string
 	logLevel      string
+	consoles      map[string]string
 	limits        gateway.Limits
 }
 
@@ -55,6 +56,7 @@ func command() *cobra.Command {
 	f.StringVar(&o.cert, "cert", "", "`file` with the API's certificate, PEM; read again when it changes")
 	f.StringVar(&o.key, "key", "", "`file` with its private key, PEM")
 	f.StringVar(&o.healthAddress, "health-address", "0", "`address` to serve /healthz and /readyz on, 0 for none")
+	f.StringToStringVar(&o.consoles, "console", nil, "where a service's console is, to serve it under /SERVICE/: `SERVICE=URL`")
 	f.Float64Var(&o.limits.PerSecond, "user-rate", 100, "requests that a user may begin in a second")
 	f.IntVar(&o.limits.Burst, "user-burst", 400, "requests that a user may begin at once")
 	f.IntVar(&o.limits.AtOnce, "user-open", 1000, "requests of a user that may be open, watches among them")
@@ -92,7 +94,7 @@ func (o *options) serve(ctx context.Context, api *rest.Config, certificate *cert
 		return err
 	}
 	people := &users{sessions: service, tenants: known}
-	g, err := gateway.New(gateway.Config{Upstream: api, Authenticator: people, Open: entrances(people, log), Limits: o.limits, Log: log})
+	g, err := gateway.New(gateway.Config{Upstream: api, Authenticator: people, Open: entrances(people, log), Consoles: o.consoles, Limits: o.limits, Log: log})
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"runtime/debug"
 	"time"
 
@@ -23,6 +24,8 @@ type Config struct {
 	// Open are handlers of paths that are answered without an identity, to come in by: "/login". One that ends in a slash is for what is one
 	// segment below it. They get security headers, a bound of time and a rate by address, and know by themselves who may do what.
 	Open map[string]http.Handler
+	// Consoles are where the consoles of services are, by the services' names: "vpc" is served under /vpc/ from http://HOST:PORT/vpc/.
+	Consoles map[string]string
 	// Limits of what clients may do; the zero value means the defaults.
 	Limits Limits
 	// Log takes what the operator should know. Requests' contents and credentials are not logged.
@@ -34,8 +37,10 @@ type Gateway struct {
 	config   Config
 	upstream *upstream
 	kinds    *registry
-	// limiter is by user, addresses by the address of who is not known.
-	limiter, addresses *limiter
+	// limiter is by user, addresses by the address of who is not known, browsers by that of who loads pages.
+	limiter, addresses, browsers *limiter
+	consoles                     map[string]*url.URL
+	consoleFiles                 http.RoundTripper
 	// shared are the watches that many callers follow, checks what is asked again while callers' requests last.
 	shared *fanout.Hubs
 	checks *checks
@@ -54,8 +59,13 @@ func New(config Config) (*Gateway, error) {
 	if err != nil {
 		return nil, err
 	}
+	consoles, err := newConsoles(config.Consoles)
+	if err != nil {
+		return nil, err
+	}
 	g := &Gateway{
-		config: config, upstream: up, kinds: kinds, checks: &checks{}, limiter: newLimiter(config.Limits), addresses: newLimiter(byAddress),
+		config: config, upstream: up, kinds: kinds, checks: &checks{}, consoles: consoles, consoleFiles: newConsoleFiles(),
+		limiter: newLimiter(config.Limits), addresses: newLimiter(byAddress), browsers: newLimiter(byBrowser),
 	}
 	g.shared = newShared(up, func(kind string, err error) {
 		config.Log.Info("a shared watch stopped; it begins anew", "kind", kind, "error", err)
@@ -78,6 +88,9 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	secure(w.Header())
 	if handler := g.handlerOf(r); handler != nil {
 		g.open(w, r, handler)
+		return
+	}
+	if g.page(w, r) {
 		return
 	}
 	id, p := g.admit(r)
