@@ -170,13 +170,16 @@ soak: build ## Run the cloud for long under change and failure (SOAK=30m), and 1
 	@NAT_STEPS=$${NAT_STEPS:-100000} $(GO) test -count=1 -timeout 0 -v $(GOTESTFLAGS) -run 'TestWhateverHappensFlows' ./network/datapath
 	@CGO_ENABLED=1 MODEL_STEPS=$${MODEL_STEPS:-10000} $(GO) test $(RACE) -count=1 -timeout 0 -v $(GOTESTFLAGS) -run 'TestWhateverHappens' ./network/controller
 	@GRAPHS=$${GRAPHS:-1000000} $(GO) test -count=1 -timeout 0 -v $(GOTESTFLAGS) -run 'TestOfTenThousandGraphs' ./platform/dependency/...
+	@MNI_GATEWAY_FUZZ=$${FUZZ:-1000000} $(GO) test -count=1 -timeout 0 -v $(GOTESTFLAGS) -run 'TestNoRequestCrosses' ./platform/gateway
 	@SOAK=$${SOAK:-30m} $(GO) test $(SYSTEM_TESTS) -timeout 0 -v $(GOTESTFLAGS) ./test/soak/...
 
 .PHONY: bench
-bench: build ## Measure start time, idle cost, the datapath, the controllers and the plugin
+bench: build ## Measure start time, idle cost, the datapath, the controllers, the plugin and the gateway
 	@$(GO) test -run '^$$' -bench . -timeout 30m $(GOTESTFLAGS) ./network/datapath
 	@$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 30m $(GOTESTFLAGS) ./network/controller
 	@$(GO) test -run '^$$' -bench Add -benchtime 300x -timeout 30m $(GOTESTFLAGS) ./network/daemon
+	@$(GO) test -run '^$$' -bench Latency -benchtime 2000x -timeout 30m $(GOTESTFLAGS) ./cmd/mni-gateway
+	@$(GO) test -run '^$$' -bench Watchers -benchtime 1x -timeout 30m $(GOTESTFLAGS) ./cmd/mni-gateway
 	@$(GO) test $(SYSTEM_TESTS) -timeout 60m -v $(GOTESTFLAGS) ./test/bench/...
 
 .PHONY: guest

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
@@ -63,6 +64,7 @@ type fuzzer struct {
 	direct dynamic.Interface
 	// before is the state that no request may change: those that may change something are dry runs.
 	before map[string]string
+	mu     sync.Mutex
 	// controls are the kinds, verbs and subresources for which a request that is allowed has succeeded.
 	controls      map[string]bool
 	sent, allowed int
@@ -137,25 +139,45 @@ func changes(before, now map[string]string) []string {
 	return out
 }
 
+// workers is how many requests are made at once.
+const workers = 8
+
 // run makes that many requests and returns the first thing that is wrong.
 func (f *fuzzer) run(seed uint64, requests int) error {
-	rng := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // to be repeated
-	for i := range requests {
-		if err := f.attempt(draw(rng, f)); err != nil {
+	drawn := make([]*rand.Rand, workers)
+	for i := range drawn {
+		drawn[i] = rand.New(rand.NewPCG(seed, uint64(i))) //nolint:gosec // to be repeated
+	}
+	for done := 0; done < requests; done += f.every {
+		var group errgroup.Group
+		for i, rng := range drawn {
+			group.Go(func() error {
+				for range share(min(f.every, requests-done), i) {
+					if err := f.attempt(draw(rng, f)); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
+		if err := group.Wait(); err != nil {
 			return err
 		}
-		if i%f.every == f.every-1 || i == requests-1 {
-			if now := f.state(); !maps.Equal(now, f.before) {
-				return fmt.Errorf("the state changed by one of the last %d requests: %s", f.every, strings.Join(changes(f.before, now), ", "))
-			}
+		if now := f.state(); !maps.Equal(now, f.before) {
+			return fmt.Errorf("the state changed by one of the last %d requests: %s", f.every, strings.Join(changes(f.before, now), ", "))
 		}
 	}
 	return nil
 }
 
+// share is how many of the requests a worker makes.
+func share(requests, worker int) int { return (requests + workers - 1 - worker) / workers }
+
 // attempt sends one request and judges the answer.
 func (f *fuzzer) attempt(a *attack) error {
+	f.mu.Lock()
 	f.sent++
+	f.mu.Unlock()
 	ctx, cancel := context.WithTimeout(f.ctx, patience)
 	defer cancel()
 	request, recorder := a.request(ctx), httptest.NewRecorder()
@@ -180,6 +202,8 @@ func (f *fuzzer) attempt(a *attack) error {
 	case may == yes && recorder.Code >= 400:
 		return told("%s may %s", a.user, a.what())
 	case may == yes:
+		f.mu.Lock()
+		defer f.mu.Unlock()
 		f.allowed++
 		f.controls[a.what()] = true
 	}
