@@ -213,8 +213,8 @@ func (w *world) rights(direct *rest.Config) *rest.Config {
 	return own
 }
 
-// serve runs the command until the test ends.
-func (w *world) serve(api *rest.Config) {
+// serve runs the command until the test ends, on more faces than its own if there are any.
+func (w *world) serve(api *rest.Config, more ...face) {
 	w.t.Helper()
 	cert, key, pool := certificate(w.t)
 	w.authority = readFile(w.t, cert)
@@ -225,7 +225,7 @@ func (w *world) serve(api *rest.Config) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	o := &options{healthAddress: "0"}
-	go func() { done <- o.serve(ctx, api, watcher, listener, slog.New(slog.NewTextHandler(w.t.Output(), nil))) }()
+	go func() { done <- o.serve(ctx, api, append(more, face{listener, watcher}), slog.New(slog.NewTextHandler(w.t.Output(), nil))) }()
 	w.t.Cleanup(func() {
 		cancel()
 		require.NoError(w.t, <-done)

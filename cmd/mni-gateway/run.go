@@ -38,6 +38,7 @@ type options struct {
 	address       string
 	healthAddress string
 	cert, key     string
+	public        public
 	logLevel      string
 	consoles      map[string]string
 	limits        gateway.Limits
@@ -55,6 +56,9 @@ func command() *cobra.Command {
 	f.StringVar(&o.address, "address", ":7443", "`address` to serve the API on")
 	f.StringVar(&o.cert, "cert", "", "`file` with the API's certificate, PEM; read again when it changes")
 	f.StringVar(&o.key, "key", "", "`file` with its private key, PEM")
+	f.StringVar(&o.public.address, "public-address", "", "a second `address` to serve the API on, with a certificate of its own")
+	f.StringVar(&o.public.cert, "public-cert", "", "`file` with the certificate of the second address; without it, the first one's serves both")
+	f.StringVar(&o.public.key, "public-key", "", "`file` with its private key")
 	f.StringVar(&o.healthAddress, "health-address", "0", "`address` to serve /healthz and /readyz on, 0 for none")
 	f.StringToStringVar(&o.consoles, "console", nil, "where a service's console is, to serve it under /SERVICE/: `SERVICE=URL`")
 	f.Float64Var(&o.limits.PerSecond, "user-rate", 100, "requests that a user may begin in a second")
@@ -62,6 +66,41 @@ func command() *cobra.Command {
 	f.IntVar(&o.limits.AtOnce, "user-open", 1000, "requests of a user that may be open, watches among them")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 	return c
+}
+
+// public is a second address at which the API is served. Empty: none.
+type public struct{ address, cert, key string }
+
+// face is a listener with its certificate, which is read again when it changes.
+type face struct {
+	listener    net.Listener
+	certificate *certwatcher.CertWatcher
+}
+
+// faces are where the API is served.
+func (o *options) faces() ([]face, error) {
+	certificate, err := certwatcher.New(o.cert, o.key)
+	if err != nil {
+		return nil, fmt.Errorf("--cert and --key: %w", err)
+	}
+	listener, err := net.Listen("tcp", o.address)
+	if err != nil {
+		return nil, fmt.Errorf("--address: %w", err)
+	}
+	faces := []face{{listener, certificate}}
+	if o.public.address == "" {
+		return faces, nil
+	}
+	if o.public.cert != "" || o.public.key != "" {
+		if certificate, err = certwatcher.New(o.public.cert, o.public.key); err != nil {
+			return nil, errors.Join(fmt.Errorf("--public-cert and --public-key: %w", err), listener.Close())
+		}
+	}
+	second, err := net.Listen("tcp", o.public.address)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("--public-address: %w", err), listener.Close())
+	}
+	return append(faces, face{second, certificate}), nil
 }
 
 // run serves until the context ends.
@@ -76,19 +115,15 @@ func (o *options) run(ctx context.Context) error {
 	}
 	api.QPS = -1
 	api.UserAgent = "mni-gateway/" + version.String()
-	certificate, err := certwatcher.New(o.cert, o.key)
+	faces, err := o.faces()
 	if err != nil {
-		return fmt.Errorf("--cert and --key: %w", err)
+		return err
 	}
-	listener, err := net.Listen("tcp", o.address)
-	if err != nil {
-		return fmt.Errorf("--address: %w", err)
-	}
-	return o.serve(ctx, api, certificate, listener, log)
+	return o.serve(ctx, api, faces, log)
 }
 
-// serve serves the API on the listener.
-func (o *options) serve(ctx context.Context, api *rest.Config, certificate *certwatcher.CertWatcher, listener net.Listener, log *slog.Logger) error {
+// serve serves the API on the faces.
+func (o *options) serve(ctx context.Context, api *rest.Config, faces []face, log *slog.Logger) error {
 	known, service, err := identities(ctx, api)
 	if err != nil {
 		return err
@@ -105,11 +140,17 @@ func (o *options) serve(ctx context.Context, api *rest.Config, certificate *cert
 		informed.Store(known.WaitForCacheSync(ctx))
 		return nil
 	})
-	group.Go(func() error { return certificate.Start(ctx) })
 	group.Go(func() error { return g.Run(ctx) })
-	group.Go(func() error {
-		return gateway.Serve(ctx, listener, g, func() (*tls.Certificate, error) { return certificate.GetCertificate(nil) }, log)
-	})
+	watched := map[*certwatcher.CertWatcher]bool{}
+	for _, f := range faces {
+		if !watched[f.certificate] {
+			watched[f.certificate] = true
+			group.Go(func() error { return f.certificate.Start(ctx) })
+		}
+		group.Go(func() error {
+			return gateway.Serve(ctx, f.listener, g, func() (*tls.Certificate, error) { return f.certificate.GetCertificate(nil) }, log)
+		})
+	}
 	group.Go(func() error { return o.serveHealth(ctx, func() bool { return g.Ready() && informed.Load() }) })
 	return group.Wait()
 }

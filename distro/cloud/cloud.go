@@ -145,6 +145,8 @@ type settings struct {
 	Nodes int `json:"nodes"`
 	// Outside is what the owner chose; zero where the defaults serve.
 	Outside instance.Outside `json:"outside,omitzero"`
+	// Face is where the owner has the API served too; zero for nowhere.
+	Face instance.Face `json:"face,omitzero"`
 }
 
 func (c Cloud) settingsFile() string { return filepath.Join(c.Instance.StateDir(), "instance.json") }
@@ -171,7 +173,8 @@ func (c Cloud) writeSettings(s settings) error {
 }
 
 // options look at the machine for what the parts need to know.
-func (c Cloud) options(nodes int, outside instance.Outside) (parts.Options, error) {
+func (c Cloud) options(s settings) (parts.Options, error) {
+	outside := s.Outside
 	if !outside.Pool.IsValid() {
 		outside.Pool = c.Instance.Addresses().Pool
 	}
@@ -191,7 +194,7 @@ func (c Cloud) options(nodes int, outside instance.Outside) (parts.Options, erro
 		return parts.Options{}, err
 	}
 	return parts.Options{
-		Instance: c.Instance, DNSImage: dns, Nodes: nodes, Outside: outside, BinDir: c.BinDir, ImageLayout: c.ImageLayout, Containerd: containerd,
+		Instance: c.Instance, DNSImage: dns, Nodes: s.Nodes, Outside: outside, Face: s.Face, BinDir: c.BinDir, ImageLayout: c.ImageLayout, Containerd: containerd,
 		RegistryPassword: credentials.Node, Resolver: len(node.Resolver()) > 0, RestrictOOMScore: !hasCapability(unix.CAP_SYS_RESOURCE),
 	}, nil
 }

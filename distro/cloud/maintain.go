@@ -14,7 +14,7 @@ func (c Cloud) Maintain(ctx context.Context) error {
 	if err != nil || s.Nodes == 0 {
 		return err
 	}
-	options, err := c.options(s.Nodes, s.Outside)
+	options, err := c.options(s)
 	if err != nil {
 		return err
 	}

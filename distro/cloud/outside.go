@@ -1,8 +1,10 @@
 package cloud
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
+	"path/filepath"
 
 	"github.com/mnicloud/mnicloud/distro/instance"
 	"github.com/mnicloud/mnicloud/distro/underlay"
@@ -37,6 +39,31 @@ func ParseOutside(pool, peer string) (instance.Outside, error) {
 		o.Peer, err = instance.ParsePeer(peer)
 	}
 	return o, err
+}
+
+// face is where the owner has the API served now, on what was chosen before.
+func (w Wanted) face(before instance.Face) (instance.Face, error) {
+	switch {
+	case w.API == noChoice && w.Cert == "" && w.Key == "":
+		return instance.Face{}, nil
+	case w.API == "" && w.Cert == "" && w.Key == "":
+		return before, nil
+	case w.API == "" && before.Address.IsValid():
+		w.API = before.Address.String()
+	case w.API == "" || w.API == noChoice:
+		return instance.Face{}, errors.New("--api-cert and --api-key are for the address that --api ADDRESS:PORT names")
+	}
+	files := []string{w.Cert, w.Key}
+	for i, file := range files {
+		if file == "" {
+			continue
+		}
+		var err error
+		if files[i], err = filepath.Abs(file); err != nil {
+			return instance.Face{}, err
+		}
+	}
+	return instance.ParseFace(w.API, files[0], files[1])
 }
 
 // checkPool refuses external addresses to which the machine has a route of its own.

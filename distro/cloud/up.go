@@ -33,6 +33,8 @@ type Summary struct {
 	Nodes      int
 	Kubeconfig string
 	APIServer  string
+	// Face is where they find it too; empty for nowhere.
+	Face string
 	// Gateway is where users find the cloud's API, Authority the file with the certificate of who signed the gateway's.
 	Gateway, Authority string
 	// Administrator is the first administrator's login, once: when it has just been made.
@@ -50,6 +52,9 @@ type Wanted struct {
 	// Pool is the range of external addresses, Peer the router that learns them, as ASN@ADDRESS. Empty: as it was; "default": what
 	// it is without any choice.
 	Pool, Peer string
+	// API is where the API is served beside the machine's own address, as ADDRESS:PORT, Cert and Key the files of its certificate. Empty:
+	// as it was; "default": nowhere.
+	API, Cert, Key string
 }
 
 // Up starts the instance as it is wanted, or brings a running one to the present programs and configuration, and
@@ -72,6 +77,9 @@ func (c Cloud) Up(ctx context.Context, wanted Wanted, progress Progress) (Summar
 	if now.Outside, err = wanted.outside(before.Outside); err != nil {
 		return Summary{}, err
 	}
+	if now.Face, err = wanted.face(before.Face); err != nil {
+		return Summary{}, err
+	}
 	running := c.Running(ctx)
 	if running && before.Nodes > nodes {
 		return Summary{}, fmt.Errorf("instance %q runs with %d nodes; to have %d, stop it first: `mni down%s`",
@@ -92,6 +100,9 @@ func (c Cloud) Up(ctx context.Context, wanted Wanted, progress Progress) (Summar
 		return Summary{}, err
 	}
 	summary := Summary{Nodes: nodes, Kubeconfig: c.Instance.AdminKubeconfig(), APIServer: options.APIServerURL(), Gateway: options.GatewayURL(), Authority: options.AuthorityFile(), AdministratorFile: c.administratorFile()}
+	if now.Face.Address.IsValid() {
+		summary.Face = "https://" + now.Face.Address.String()
+	}
 	if running {
 		summary.Already, err = c.hand(ctx, plan)
 	} else {
@@ -221,7 +232,7 @@ func (c Cloud) prepare(ctx context.Context, s settings, progress Progress) (part
 			return parts.Options{}, supervisor.Plan{}, fmt.Errorf("make the state folder: %w", err)
 		}
 	}
-	options, err := c.options(s.Nodes, s.Outside)
+	options, err := c.options(s)
 	if err != nil {
 		return options, supervisor.Plan{}, err
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 func upCommand() *cobra.Command {
-	var name, pool, peer string
+	var name, pool, peer, api, cert, key string
 	var nodes int
 	var quiet bool
 	cmd := &cobra.Command{
@@ -24,7 +24,11 @@ What an earlier cloud of the same name kept (VPCs, containers, images) is there 
 brought to the programs and configuration of this mni; parts that did not change are left alone.
 
 The external addresses (--pool) and the router that learns them (--peer) are remembered; "default" goes back to what they were at
-first: a range for documentation, and an edge router in a network namespace of this machine.`,
+first: a range for documentation, and an edge router in a network namespace of this machine.
+
+The API is served on an address of this machine that others reach only when --api names one: with a certificate of yours
+(--api-cert and --api-key; the files are read again when they change), or with one that the cloud's own authority signs.
+That is remembered too; "default" takes it back.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := rootOnly(); err != nil {
@@ -35,7 +39,7 @@ first: a range for documentation, and an edge router in a network namespace of t
 				return err
 			}
 			start := time.Now()
-			summary, err := c.Up(cmd.Context(), cloud.Wanted{Nodes: nodes, Pool: pool, Peer: peer}, progress(cmd.ErrOrStderr()))
+			summary, err := c.Up(cmd.Context(), cloud.Wanted{Nodes: nodes, Pool: pool, Peer: peer, API: api, Cert: cert, Key: key}, progress(cmd.ErrOrStderr()))
 			if err != nil {
 				ifStopped(cmd, func() string { return halfStarted(name, c.Running(context.WithoutCancel(cmd.Context()))) })
 				return err
@@ -50,6 +54,9 @@ first: a range for documentation, and an edge router in a network namespace of t
 	cmd.Flags().IntVar(&nodes, "nodes", 2, "how many nodes the cloud has")
 	cmd.Flags().StringVar(&pool, "pool", "", "range of the cloud's external addresses, such as 192.168.50.0/24")
 	cmd.Flags().StringVar(&peer, "peer", "", "a router of yours that learns them by BGP, as ASN@ADDRESS, instead of the built-in edge router")
+	cmd.Flags().StringVar(&api, "api", "", "serve the API on ADDRESS:PORT too, such as 192.0.2.10:443")
+	cmd.Flags().StringVar(&cert, "api-cert", "", "`file` with a certificate for that address, PEM, and those of who signed it")
+	cmd.Flags().StringVar(&key, "api-key", "", "`file` with its private key, PEM")
 	cmd.Flags().BoolVar(&quiet, "no-hints", false, "do not say what to try next")
 	instanceFlag(cmd, &name)
 	return cmd
@@ -69,6 +76,9 @@ func printSummary(out io.Writer, name string, s cloud.Summary, took time.Duratio
 		found = "   (mni uses it by default)"
 	}
 	fmt.Fprintf(out, "\n  API          %s   (for users; its authority is in %s)\n  API server   %s\n  kubeconfig   %s%s\n", s.Gateway, s.Authority, s.APIServer, s.Kubeconfig, found)
+	if s.Face != "" {
+		fmt.Fprintf(out, "  API too      %s\n", s.Face)
+	}
 	if s.Administrator != nil {
 		fmt.Fprintf(out, "  first login  %s, password %s   (shown once; also in %s)\n", s.Administrator.User, s.Administrator.Password, s.AdministratorFile)
 	}

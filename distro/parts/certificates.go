@@ -38,6 +38,10 @@ const (
 func certificates(o Options) []pki.Request {
 	a := o.Instance.Addresses()
 	machine := []netip.Addr{a.Machine}
+	gateway := machine
+	if o.Face.Address.IsValid() && o.Face.Cert == "" {
+		gateway = append(gateway[:1:1], o.Face.Address.Addr())
+	}
 	dir := o.Instance.PKIDir()
 	all := []pki.Request{
 		{Name: "etcd", Authority: pki.Etcd, User: "etcd", Server: true, Client: true, Addresses: machine},
@@ -57,7 +61,7 @@ func certificates(o Options) []pki.Request {
 		{Name: "mni-cloud", Authority: pki.Cluster, User: UserCloud, Client: true},
 		{Name: "mni-cloud-serving", Authority: pki.Cluster, User: "mni-cloud", Server: true, Addresses: machine},
 		{Name: "mni-gateway", Authority: pki.Cluster, User: UserGateway, Client: true},
-		{Name: "mni-gateway-serving", Authority: pki.Cluster, User: "mni-gateway", Server: true, Addresses: machine},
+		{Name: "mni-gateway-serving", Authority: pki.Cluster, User: "mni-gateway", Server: true, Addresses: gateway},
 		{Name: "mni-netd", Authority: pki.Cluster, User: UserNetdPrefix + MachineMember, Groups: []string{GroupNetd}, Client: true},
 		{Name: "supervisor", Authority: pki.Cluster, User: UserSupervisor, Client: true},
 		{Name: "installer", Authority: pki.Cluster, User: "mni-installer", Groups: []string{"system:masters"}, Client: true},

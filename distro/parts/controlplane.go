@@ -242,6 +242,9 @@ func (o Options) gateway() spec {
 	config := o.kubeconfig("mni-gateway", cert)
 	s := o.machinePart(Gateway, "mni-gateway", "--kubeconfig="+config.Path, "--address="+o.on(gatewayPort),
 		"--cert="+serving.CertFile(), "--key="+serving.KeyFile(), "--health-address="+o.on(gatewayHealthPort))
+	if f := o.Face; f.Address.IsValid() {
+		s.Command = append(s.Command, "--public-address="+f.Address.String(), "--public-cert="+f.Cert, "--public-key="+f.Key)
+	}
 	s.certs = []pki.Request{serving}
 	s.Ready = &supervisor.Probe{URL: "http://" + o.on(gatewayHealthPort) + "/readyz"}
 	s.Env = []string{"GOMEMLIMIT=256MiB"}

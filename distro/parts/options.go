@@ -28,6 +28,8 @@ type Options struct {
 	Nodes int
 	// Outside is how the instance meets the world.
 	Outside instance.Outside
+	// Face is where users find the API too.
+	Face instance.Face
 	// BinDir is the machine's folder with mni, mni-kube, mni-cloud, mni-gateway, mni-netd, mni-bgpd, mni-dns and mni-cni.
 	BinDir string
 	// Containerd is the path of the container runtime.
