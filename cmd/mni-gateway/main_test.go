@@ -225,7 +225,9 @@ func (w *world) serve(api *rest.Config, more ...face) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	o := &options{healthAddress: "0"}
-	go func() { done <- o.serve(ctx, api, append(more, face{listener, watcher}), slog.New(slog.NewTextHandler(w.t.Output(), nil))) }()
+	go func() {
+		done <- o.serve(ctx, api, append(more, face{listener, watcher}), slog.New(slog.NewTextHandler(w.t.Output(), nil)))
+	}()
 	w.t.Cleanup(func() {
 		cancel()
 		require.NoError(w.t, <-done)

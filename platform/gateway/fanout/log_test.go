@@ -159,7 +159,7 @@ func TestEachFollowerSeesItsNamespacesEventsInOrderOnceOrIsTold(t *testing.T) {
 	var readers []*reader
 	namespaces := []string{"", "red", "blue", "green"}
 	var seen, told, refused int
-	for range 200000 {
+	for range 60000 {
 		switch rng.IntN(100) {
 		case 0:
 			version += 5
@@ -227,9 +227,9 @@ func TestEachFollowerSeesItsNamespacesEventsInOrderOnceOrIsTold(t *testing.T) {
 			}
 		}
 	}
-	require.Greater(t, seen, 1000)
-	require.Greater(t, told, 100)
-	require.Greater(t, refused, 100)
+	require.Greater(t, seen, 300)
+	require.Greater(t, told, 30)
+	require.Greater(t, refused, 30)
 }
 
 func TestManyFollowersReadWhileEventsCome(t *testing.T) {
