@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"net"
 	"os"
 	"path/filepath"
@@ -9,6 +10,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/rest"
 )
@@ -81,6 +85,23 @@ func (c *cloud) testConnection(t *testing.T) {
 		require.Contains(t, get(state).stderr, "no cloud found")
 		require.Equal(t, errNoCloud.Error(), strings.TrimPrefix(strings.TrimSpace(runMni(t.Context(), state, "", "get", "vpc").stderr), "error: "), "and nothing of the library's own words")
 		require.Equal(t, found, get(state, "--instance", "c1"))
+	})
+	t.Run("a tenant by its name, for the owner too", func(t *testing.T) {
+		tenant := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "auth.mnicloud.jp/v1alpha1", "kind": "Tenant", "metadata": map[string]any{"name": "red"}}}
+		require.NoError(t, c.client.Create(t.Context(), tenant))
+		t.Cleanup(func() { require.NoError(t, c.client.Delete(context.Background(), tenant)) })
+		by := func(args ...string) output {
+			return runMni(t.Context(), t.TempDir(), "", append([]string{"get", "vpc", "-o", "name", "--kubeconfig", c.kubeconfig}, args...)...)
+		}
+		require.Contains(t, by("-t", "red").stderr, "has no namespace yet")
+		const namespace = "4b2f6a3e-0c1d-4e5f-8a9b-0c1d2e3f4a5b"
+		tenant.Object["status"] = map[string]any{"namespace": namespace}
+		require.NoError(t, c.client.Status().Update(t.Context(), tenant))
+		require.NoError(t, c.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
+		require.NoError(t, c.client.Create(t.Context(), newVpc(namespace, "reds")))
+		require.Equal(t, output{stdout: "vpc.vpc.mnicloud.jp/reds\n"}, by("-t", "red"))
+		require.Contains(t, by("-t", "blue").stderr, "the cloud has no such tenant")
+		require.Equal(t, ExitUsage, by("-t", "red", "-n", ns).code)
 	})
 	t.Run("the namespace of the kubeconfig's context", func(t *testing.T) {
 		config := &rest.Config{Host: "https://127.0.0.1:1"}

@@ -127,11 +127,18 @@ func (c *connection) newLoader() (clientcmd.ClientConfig, error) {
 	if chosen.profile != "" {
 		return c.sessionLoader(chosen.profile, overrides)
 	}
-	if c.tenant != "" {
-		return nil, usagef("--tenant is for who is logged in (`mni login`): by a kubeconfig, a namespace is chosen with -n")
+	if c.tenant != "" && c.namespace != "" {
+		return nil, usagef("--tenant %s and --namespace %s: give one of them", c.tenant, c.namespace)
 	}
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = chosen.file
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
+	if c.tenant == "" {
+		return loader, nil
+	}
+	if overrides.Context.Namespace, err = c.namespaceOf(loader, c.tenant); err != nil {
+		return nil, err
+	}
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides), nil
 }
 
