@@ -64,7 +64,7 @@ func BenchmarkLatencyOverTheAPIServer(b *testing.B) {
 						pair[true] = ask(p.web, request.method, p.url+vpcsOf("bench")+request.below, p.login, strings.Replace(body, "n", "g", 1))
 						continue
 					}
-					pair[false] = ask(bare, request.method, direct.Host+vpcsOf(namespace)+request.below, "", body)
+					pair[false] = ask(bare, request.method, strings.TrimSuffix(direct.Host, "/")+vpcsOf(namespace)+request.below, "", body)
 				}
 				through, straight, over = append(through, pair[true]), append(straight, pair[false]), append(over, pair[true]-pair[false])
 			}
