@@ -177,7 +177,7 @@ func (c *cloud) testDescribe(t *testing.T) {
 
 func (c *cloud) testKinds(t *testing.T) {
 	out := c.must(t, "api-resources")
-	require.Equal(t, []string{"containers", "externalips", "floatingips", "natgateways", "routetables", "securitygroups", "subnets", "vpcs"}, firstWords(out))
+	require.Equal(t, []string{"containers", "externalips", "floatingips", "natgateways", "routetables", "securitygroups", "subnets", "vpcpeerings", "vpcs"}, firstWords(out))
 	require.Contains(t, c.must(t, "api-resources", "--all"), "networkinterfaces")
 	require.Contains(t, c.must(t, "api-resources", "-o", "name"), "subnets.vpc.mnicloud.jp\n")
 	out = c.must(t, "explain", "subnet.spec.cidr")

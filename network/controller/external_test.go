@@ -140,7 +140,7 @@ func TestAFloatingIPFollowsItsInterfaceAndIsWithdrawnBeforeItsAddressIsReleased(
 	one := w.interfaceOn("nic-1", ns, "net-a", "node-1")
 	f := w.fipSays("f", fipReady)
 	require.Equal(t, binding{"203.0.113.5", subnet.Status.VPCID, subnet.Status.VNI, one.Status.Address, "node-1"}, bindingOf(f))
-	_, out := routing.Outward(subnet, nil, []netv1.FloatingIP{*f})
+	_, out := routing.Outward(subnet, nil, nil, []netv1.FloatingIP{*f})
 	require.True(t, out, "the Subnet has a way out with it")
 
 	// It follows to another node, and to none.
@@ -312,7 +312,7 @@ func TestASubnetIsServedByOneNATGatewayAndTheRouteOutGoesWithTheLast(t *testing.
 		w.eventually("the route out", func() bool {
 			var list netv1.NATGatewayList
 			require.NoError(t, w.List(w.ctx, &list))
-			_, ok := routing.Outward(app, list.Items, nil)
+			_, ok := routing.Outward(app, nil, list.Items, nil)
 			return ok == has
 		})
 	}

@@ -33,9 +33,12 @@ const (
 	interfaceByGroup = "net.mnicloud.jp/security-group"
 	// interfaceByAddress: NetworkInterfaces by their VPC's identity and address.
 	interfaceByAddress = "net.mnicloud.jp/address"
+	// peeringByVPC and peeringByPeer: VPCPeerings by the VPC that agrees, and by its peer.
+	peeringByVPC  = "spec.vpc"
+	peeringByPeer = "net.mnicloud.jp/peer"
 	// tableByVPC: RouteTables by their VPC's name.
 	tableByVPC = "spec.vpc"
-	// tableByTarget: RouteTables by the names and addresses of NetworkInterfaces that their routes lead to.
+	// tableByTarget: RouteTables by the names, and addresses, of the NetworkInterfaces and NATGateways that their routes lead to.
 	tableByTarget = "net.mnicloud.jp/route-target"
 	// subnetByTable: Subnets by the RouteTable they name.
 	subnetByTable = "net.mnicloud.jp/route-table"
@@ -80,6 +83,8 @@ func addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 		{&netv1.NetworkInterface{}, interfaceByNeed, values(needs)},
 		{&netv1.NetworkInterface{}, interfaceByGroup, values(func(o *netv1.NetworkInterface) []string { return o.Spec.SecurityGroups })},
 		{&netv1.NetworkInterface{}, interfaceByAddress, value(func(o *netv1.NetworkInterface) string { return addressIn(o.Status.VPCID, o.Status.Address) })},
+		{&netv1.VPCPeering{}, peeringByVPC, value(func(o *netv1.VPCPeering) string { return o.Spec.VPC })},
+		{&netv1.VPCPeering{}, peeringByPeer, value(func(o *netv1.VPCPeering) string { return o.Spec.Peer })},
 		{&netv1.RouteTable{}, tableByVPC, value(func(o *netv1.RouteTable) string { return o.Spec.VPC })},
 		{&netv1.RouteTable{}, tableByTarget, values(targetsOf)},
 		{&netv1.Subnet{}, subnetByTable, value(func(o *netv1.Subnet) string { return o.Spec.RouteTable })},

@@ -153,7 +153,7 @@ func (w *world) clear() {
 		})
 	}
 	for _, kind := range []client.Object{
-		&netv1.VPC{}, &netv1.Subnet{}, &netv1.NetworkInterface{}, &netv1.ExternalIP{}, &netv1.FloatingIP{}, &netv1.NATGateway{}, &netv1.PortBlock{},
+		&netv1.VPC{}, &netv1.Subnet{}, &netv1.NetworkInterface{}, &netv1.ExternalIP{}, &netv1.FloatingIP{}, &netv1.NATGateway{}, &netv1.PortBlock{}, &netv1.VPCPeering{},
 	} {
 		w.eventually(fmt.Sprintf("every %T is asked to go", kind), func() bool { return w.DeleteAllOf(w.ctx, kind) == nil })
 	}

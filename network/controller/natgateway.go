@@ -33,6 +33,11 @@ func (r *natGatewayReconciler) setup(mgr ctrl.Manager) error {
 		Watches(&netv1.Subnet{}, mapped(func(ctx context.Context, subnet *netv1.Subnet) []reconcile.Request {
 			return append(ofVPC(ctx, subnet.Spec.VPC), r.by(ctx, gatewayBySubnet, subnet.Name)...)
 		}), onCreateOrUpdate(subnetChanged)).
+		Watches(&netv1.RouteTable{}, mapped(func(ctx context.Context, table *netv1.RouteTable) []reconcile.Request {
+			return ofVPC(ctx, table.Spec.VPC)
+		}), onCreateOrUpdate(func(before, after *netv1.RouteTable) bool {
+			return before.UID != after.UID || before.Generation != after.Generation
+		})).
 		Watches(&netv1.ExternalIP{}, mapped(func(ctx context.Context, eip *netv1.ExternalIP) []reconcile.Request {
 			return r.by(ctx, gatewayByExternalIP, eip.Name)
 		})).
@@ -145,7 +150,11 @@ func (r *natGatewayReconciler) share(ctx context.Context, gateway *netv1.NATGate
 				return share{}, fmt.Errorf("read Subnet %s: %w", name, err)
 			}
 		}
-		return shareOf(gateway, subnets.Items, gateways.Items), nil
+		var tables netv1.RouteTableList
+		if err := from.List(ctx, &tables, client.MatchingFields{tableByVPC: gateway.Spec.VPC}); err != nil {
+			return share{}, fmt.Errorf("list the RouteTables of VPC %s: %w", gateway.Spec.VPC, err)
+		}
+		return shareOf(gateway, subnets.Items, gateways.Items, ledSubnets(subnets.Items, tables.Items)), nil
 	}
 	s, err := decide(r.client)
 	if err != nil || !slices.ContainsFunc(s.serves, func(name string) bool { return !slices.Contains(gateway.Status.Subnets, name) }) {
@@ -176,10 +185,10 @@ func resultOfGateway(gateway *netv1.NATGateway, s share, waits []conditions.Resu
 	if len(s.taken) > 0 && (len(gateway.Spec.Subnets) > 0 || len(s.serves) == 0) {
 		var taken []string
 		for _, t := range s.taken {
-			taken = append(taken, "Subnet "+t.subnet+" by NATGateway "+t.by)
+			taken = append(taken, t.String())
 		}
 		return conditions.Waiting(reasonSubnetServed, "spec.subnets: a Subnet is served by one NATGateway, and served are "+nameSome(taken)+
-			"; this one waits for them: delete the other, or take the Subnet out of one of the two")
+			"; this one waits for them: delete the other, take the Subnet out of one of the two, or change its RouteTable")
 	}
 	return resultOfNodes(nil)
 }

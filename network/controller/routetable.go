@@ -36,6 +36,9 @@ func (r *routeTableReconciler) setup(mgr ctrl.Manager) error {
 		Watches(&netv1.NetworkInterface{}, mapped(func(ctx context.Context, nic *netv1.NetworkInterface) []reconcile.Request {
 			return append(r.tables(ctx, tableByTarget, nic.Name), r.tables(ctx, tableByTarget, nic.Status.Address)...)
 		}), onCreateOrUpdate(targetChanged)).
+		Watches(&netv1.NATGateway{}, mapped(func(ctx context.Context, gateway *netv1.NATGateway) []reconcile.Request {
+			return r.tables(ctx, tableByTarget, gateway.Name)
+		}), onCreateOrUpdate(gatewayTargetChanged)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.config.Workers}).
 		Complete(r)
 }
@@ -44,6 +47,12 @@ func (r *routeTableReconciler) setup(mgr ctrl.Manager) error {
 func targetChanged(before, after *netv1.NetworkInterface) bool {
 	return before.UID != after.UID || before.Status.Address != after.Status.Address || before.Status.VPCID != after.Status.VPCID ||
 		!equality.Semantic.DeepEqual(before.Spec.SourceDestCheck, after.Spec.SourceDestCheck)
+}
+
+// gatewayTargetChanged tells whether routes lead to a NATGateway otherwise than before.
+func gatewayTargetChanged(before, after *netv1.NATGateway) bool {
+	return before.UID != after.UID || before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
+		(len(before.Status.Addresses) == 0) != (len(after.Status.Addresses) == 0)
 }
 
 func (r *routeTableReconciler) tables(ctx context.Context, index, value string) []reconcile.Request {
@@ -58,7 +67,7 @@ func (r *routeTableReconciler) tables(ctx context.Context, index, value string) 
 	return out
 }
 
-// targetsOf are the names and addresses that a table's routes lead to.
+// targetsOf are the names, and addresses, that a table's routes lead to.
 func targetsOf(table *netv1.RouteTable) []string {
 	var targets []string
 	for _, route := range table.Spec.Routes {
@@ -67,6 +76,9 @@ func targetsOf(table *netv1.RouteTable) []string {
 		}
 		if route.Address != nil {
 			targets = append(targets, *route.Address)
+		}
+		if route.NATGateway != nil {
+			targets = append(targets, *route.NATGateway)
 		}
 	}
 	return targets
@@ -107,23 +119,24 @@ func (r *routeTableReconciler) judge(ctx context.Context, table *netv1.RouteTabl
 	if vpc.Status.ID == 0 {
 		return conditions.Waiting(reasonWaitingForVPC, "spec.vpc: VPC "+table.Spec.VPC+" does not exist yet, or has no ID yet"), nil
 	}
-	interfaces, err := r.targets(ctx, table, vpc.Status.ID)
+	targets, err := r.targets(ctx, table, vpc.Status.ID)
 	if err != nil {
 		return conditions.Result{}, err
 	}
-	_, problems := routing.Resolve(&table.Spec, vpc.Status.ID, interfaces, r.config.ReservedCIDRs)
+	_, problems := routing.Resolve(&table.Spec, vpc.Status.ID, targets, r.config.ReservedCIDRs)
 	return resultOfRoutes(problems), nil
 }
 
-// targets reads the interfaces that the routes lead to.
-func (r *routeTableReconciler) targets(ctx context.Context, table *netv1.RouteTable, vpcID uint32) (routing.Interfaces, error) {
+// targets reads what the routes lead to.
+func (r *routeTableReconciler) targets(ctx context.Context, table *netv1.RouteTable, vpcID uint32) (routing.Targets, error) {
 	var found []netv1.NetworkInterface
+	var gateways []netv1.NATGateway
 	for _, route := range table.Spec.Routes {
 		if route.Interface != nil {
 			var nic netv1.NetworkInterface
 			err := r.client.Get(ctx, client.ObjectKey{Name: *route.Interface}, &nic)
 			if client.IgnoreNotFound(err) != nil {
-				return routing.Interfaces{}, fmt.Errorf("read NetworkInterface %s: %w", *route.Interface, err)
+				return routing.Targets{}, fmt.Errorf("read NetworkInterface %s: %w", *route.Interface, err)
 			}
 			if err == nil {
 				found = append(found, nic)
@@ -132,12 +145,22 @@ func (r *routeTableReconciler) targets(ctx context.Context, table *netv1.RouteTa
 		if route.Address != nil {
 			var list netv1.NetworkInterfaceList
 			if err := r.client.List(ctx, &list, client.MatchingFields{interfaceByAddress: addressIn(vpcID, *route.Address)}); err != nil {
-				return routing.Interfaces{}, fmt.Errorf("find the NetworkInterface that has %s: %w", *route.Address, err)
+				return routing.Targets{}, fmt.Errorf("find the NetworkInterface that has %s: %w", *route.Address, err)
 			}
 			found = append(found, list.Items...)
 		}
 	}
-	return routing.Index(found), nil
+	if name := routing.Gateway(&table.Spec); name != "" {
+		var gateway netv1.NATGateway
+		err := r.client.Get(ctx, client.ObjectKey{Name: name}, &gateway)
+		if client.IgnoreNotFound(err) != nil {
+			return routing.Targets{}, fmt.Errorf("read NATGateway %s: %w", name, err)
+		}
+		if err == nil {
+			gateways = append(gateways, gateway)
+		}
+	}
+	return routing.Index(found, gateways), nil
 }
 
 // resultOfRoutes sums up what is wrong: first what only a change of the table helps.

@@ -106,7 +106,7 @@ func TestRoutesThatMakeNoSenseAreRefused(t *testing.T) {
 	w := idleWorld(t)
 	target, address, yes, no := ptr("firewall"), ptr("10.0.1.7"), ptr(true), ptr(false)
 	for message, route := range map[string]netv1.Route{
-		"exactly one of interface, address, internet and blackhole": {Destination: "10.9.0.0/16"},
+		"exactly one of interface, address, internet, natGateway and blackhole": {Destination: "10.9.0.0/16"},
 		"set exactly one of":            {Destination: "10.9.0.0/16", Interface: target, Blackhole: yes},
 		"blackhole must be true":        {Destination: "10.9.0.0/16", Blackhole: no},
 		"must be an address range":      {Destination: "everywhere", Blackhole: yes},

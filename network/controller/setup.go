@@ -43,6 +43,7 @@ func setup(ctx context.Context, mgr ctrl.Manager, cfg Config, c client.Client) e
 		&interfaceReconciler{client: c, live: live, config: cfg, ipam: allocator, addresses: &claim.Addresses{Client: c, IPAM: allocator}, events: recorder},
 		&securityGroupReconciler{client: c, config: cfg},
 		&routeTableReconciler{client: c, config: cfg},
+		&vpcPeeringReconciler{client: c, config: cfg},
 		&leaseReconciler{client: c, live: live, ipam: allocator, now: time.Now, released: map[string]seen{}},
 		&serviceReconciler{client: c},
 		&addressPoolReconciler{client: c, live: live, config: cfg},

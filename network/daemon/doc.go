@@ -9,7 +9,7 @@
 // Without one it claims interfaces for new Pods of its own node (network/claim), too. That a node that was broken into can do no more see policies
 // (network/config/policy).
 //
-// +kubebuilder:rbac:groups=net.mnicloud.jp,resources=subnets;routetables;networkinterfaces;securitygroups;addresspools;floatingips;natgateways;portblocks,verbs=list;watch
+// +kubebuilder:rbac:groups=net.mnicloud.jp,resources=subnets;routetables;vpcpeerings;networkinterfaces;securitygroups;addresspools;floatingips;natgateways;portblocks,verbs=list;watch
 // +kubebuilder:rbac:groups=net.mnicloud.jp,resources=portblocks,verbs=create;delete
 // +kubebuilder:rbac:groups=net.mnicloud.jp,resources=vpcs;subnets,verbs=get
 // +kubebuilder:rbac:groups=net.mnicloud.jp,resources=networkinterfaces,verbs=get;create;patch

@@ -20,6 +20,7 @@ func ReadInput(ctx context.Context, from client.Reader, options ...client.ListOp
 	var subnets netv1.SubnetList
 	var tables netv1.RouteTableList
 	var interfaces netv1.NetworkInterfaceList
+	var peerings netv1.VPCPeeringList
 	var pools netv1.AddressPoolList
 	var floating netv1.FloatingIPList
 	var gateways netv1.NATGatewayList
@@ -30,13 +31,13 @@ func ReadInput(ctx context.Context, from client.Reader, options ...client.ListOp
 	var policies networkingv1.NetworkPolicyList
 	var pods corev1.PodList
 	var namespaces corev1.NamespaceList
-	for _, list := range []client.ObjectList{&nodes, &subnets, &tables, &interfaces, &services, &slices, &groups, &policies, &pods, &namespaces, &pools, &floating, &gateways, &blocks} {
+	for _, list := range []client.ObjectList{&nodes, &subnets, &tables, &peerings, &interfaces, &services, &slices, &groups, &policies, &pods, &namespaces, &pools, &floating, &gateways, &blocks} {
 		if err := from.List(ctx, list, options...); err != nil {
 			return desired.Input{}, fmt.Errorf("list %T: %w", list, err)
 		}
 	}
 	return desired.Input{
-		Nodes: nodes.Items, Subnets: subnets.Items, RouteTables: tables.Items, Interfaces: interfaces.Items, Services: services.Items, Slices: slices.Items,
+		Nodes: nodes.Items, Subnets: subnets.Items, RouteTables: tables.Items, VPCPeerings: peerings.Items, Interfaces: interfaces.Items, Services: services.Items, Slices: slices.Items,
 		SecurityGroups: groups.Items, NetworkPolicies: policies.Items, Pods: pods.Items, Namespaces: namespaces.Items,
 		AddressPools: pools.Items, FloatingIPs: floating.Items, NATGateways: gateways.Items, PortBlocks: blocks.Items,
 	}, nil

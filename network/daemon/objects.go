@@ -53,6 +53,7 @@ var kinds = []struct {
 	{&discoveryv1.EndpointSlice{}, true, stripSlice, ""},
 	{&netv1.Subnet{}, false, func(any) {}, ""},
 	{&netv1.RouteTable{}, false, func(any) {}, ""},
+	{&netv1.VPCPeering{}, false, func(any) {}, ""},
 	{&netv1.NetworkInterface{}, false, func(any) {}, ""},
 	{&netv1.AddressPool{}, false, func(any) {}, ""},
 	{&netv1.FloatingIP{}, false, func(any) {}, ""},

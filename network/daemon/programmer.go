@@ -11,6 +11,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 	"github.com/mnicloud/mnicloud/network/daemon/attachment"
 	"github.com/mnicloud/mnicloud/network/daemon/desired"
 	"github.com/mnicloud/mnicloud/network/datapath"
@@ -199,9 +200,9 @@ func (p *programmer) syncLocked(ctx context.Context) error {
 	if total > 0 {
 		p.log.Debug("maps changed", "entries", total)
 	}
-	p.vpcs = map[uint32]bool{}
-	for _, subnet := range state.Subnets {
-		p.vpcs[subnet.VPCID] = true
+	p.vpcs = map[uint32]bool{netv1.DefaultVPCID: true}
+	for _, nic := range state.NICs { // of their peers not all is there
+		p.vpcs[nic.VPCID] = true
 	}
 	return errors.Join(errs...)
 }

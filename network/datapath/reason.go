@@ -55,6 +55,7 @@ var reasons = [bpfDropReasonDROP_REASON_COUNT]struct {
 	bpfDropReasonDROP_BLACKHOLE:               {"blackhole", "a route of the route table says that it leads nowhere", false},
 	bpfDropReasonDROP_NO_NEXT_HOP:             {"no_next_hop", "the interface that a route leads to is not there, or sends nothing on", false},
 	bpfDropReasonDROP_ROUTE_LOOP:              {"route_loop", "a route leads back to the interface that sends", false},
+	bpfDropReasonDROP_PEERING_TRANSIT:         {"peering_transit", "an interface that sends on what others sent, to a peer of its VPC", false},
 	bpfDropReasonDROP_RESERVED_RANGE:          {"reserved_range", "to, or sent on from or to, a range that the cloud keeps for itself", false},
 	bpfDropReasonDROP_EXTERNAL_FREE:           {"external_free", "to an external address that nothing has", false},
 	bpfDropReasonDROP_NO_EXTERNAL:             {"no_external", "a route leads out of the cloud, but the sender has no external address to leave from", false},

@@ -48,6 +48,8 @@ const (
 	StepResolver = StepKind(bpfTraceStepKindSTEP_RESOLVER)
 	// StepResolved: the resolver answers. The VPC's identity, the interface's own address.
 	StepResolved = StepKind(bpfTraceStepKindSTEP_RESOLVED)
+	// StepPeer: a Subnet of a peer has the destination. VNI, the destination.
+	StepPeer = StepKind(bpfTraceStepKindSTEP_PEER)
 )
 
 var stepNames = map[StepKind]string{
@@ -55,7 +57,7 @@ var stepNames = map[StepKind]string{
 	StepServiceAnswer: "service-answer", StepSubnet: "subnet", StepRoute: "route", StepEndpoint: "endpoint", StepOutside: "outside",
 	StepEgress: "egress-policy", StepIngress: "ingress-policy", StepOpened: "infrastructure-address",
 	StepExternal: "external-address", StepFloating: "floating-ip",
-	StepNAT: "nat", StepNATAnswer: "nat-answer", StepResolver: "resolver", StepResolved: "resolved",
+	StepNAT: "nat", StepNATAnswer: "nat-answer", StepResolver: "resolver", StepResolved: "resolved", StepPeer: "peer",
 }
 
 func (k StepKind) String() string {

@@ -103,10 +103,12 @@ const (
 	RouteReserved = RouteKind(bpfRouteKindROUTE_RESERVED)
 	// RouteOutside leads out of the cloud, from an external address of the sender's.
 	RouteOutside = RouteKind(bpfRouteKindROUTE_OUTSIDE)
+	// RoutePeer leads to the Subnet of another VPC that the destination is in. Only an interface's own address may be sent from there.
+	RoutePeer = RouteKind(bpfRouteKindROUTE_PEER)
 )
 
 func (k RouteKind) String() string {
-	names := []string{"local", "hop", "blackhole", "reserved", "outside"}
+	names := []string{"local", "hop", "blackhole", "reserved", "outside", "peer"}
 	if int(k) < len(names) {
 		return names[k]
 	}
@@ -116,8 +118,10 @@ func (k RouteKind) String() string {
 // Route says where packets to a destination go. A Subnet needs no route to itself.
 type Route struct {
 	Kind RouteKind
-	// VNI of the Subnet of the VPC that the destination is in, wherever the route leads; 0 when it is in none.
+	// VNI of the Subnet of the VPC, or of a peer, that the destination is in, wherever the route leads; 0 when it is in none.
 	VNI uint32
+	// VPCID of a RoutePeer is the VPC that the Subnet is in.
+	VPCID uint32
 	// Hop is the next hop of a RouteHop; its zero Address, while there is none, drops.
 	Hop EndpointKey
 }

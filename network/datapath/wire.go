@@ -160,14 +160,14 @@ func routeKeyCodec() codec[RouteKey, bpfRouteKey] {
 func routeCodec() codec[Route, bpfRoute] {
 	return codec[Route, bpfRoute]{
 		encode: func(r Route) (bpfRoute, error) {
-			w := bpfRoute{Kind: bpfRouteKind(r.Kind), Vni: r.VNI, HopVni: r.Hop.VNI, Hop: toAddress(r.Hop.Address)}
+			w := bpfRoute{Kind: bpfRouteKind(r.Kind), Vni: r.VNI, PeerVpcId: r.VPCID, HopVni: r.Hop.VNI, Hop: toAddress(r.Hop.Address)}
 			if r.Hop.Address.IsValid() {
 				return w, requireIPv4("next hop", r.Hop.Address)
 			}
 			return w, nil
 		},
 		decode: func(w bpfRoute) Route {
-			return Route{Kind: RouteKind(w.Kind), VNI: w.Vni, Hop: EndpointKey{VNI: w.HopVni, Address: fromAddress(w.Hop)}}
+			return Route{Kind: RouteKind(w.Kind), VNI: w.Vni, VPCID: w.PeerVpcId, Hop: EndpointKey{VNI: w.HopVni, Address: fromAddress(w.Hop)}}
 		},
 	}
 }

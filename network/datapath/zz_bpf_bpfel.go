@@ -194,7 +194,8 @@ const (
 	bpfDropReasonDROP_RESOLVER_PROTOCOL       bpfDropReason = 51
 	bpfDropReasonDROP_RESOLVER_RATE           bpfDropReason = 52
 	bpfDropReasonDROP_RESOLVER_DOWN           bpfDropReason = 53
-	bpfDropReasonDROP_REASON_COUNT            bpfDropReason = 54
+	bpfDropReasonDROP_PEERING_TRANSIT         bpfDropReason = 54
+	bpfDropReasonDROP_REASON_COUNT            bpfDropReason = 55
 )
 
 type bpfEndpoint struct {
@@ -453,11 +454,12 @@ type bpfPortBlockKey struct {
 }
 
 type bpfRoute struct {
-	_      structs.HostLayout
-	Hop    bpfAddress
-	HopVni uint32
-	Vni    uint32
-	Kind   bpfRouteKind
+	_         structs.HostLayout
+	Hop       bpfAddress
+	HopVni    uint32
+	Vni       uint32
+	Kind      bpfRouteKind
+	PeerVpcId uint32
 }
 
 type bpfRouteKey struct {
@@ -475,6 +477,7 @@ const (
 	bpfRouteKindROUTE_BLACKHOLE bpfRouteKind = 2
 	bpfRouteKindROUTE_RESERVED  bpfRouteKind = 3
 	bpfRouteKindROUTE_OUTSIDE   bpfRouteKind = 4
+	bpfRouteKindROUTE_PEER      bpfRouteKind = 5
 )
 
 type bpfScratch struct {
@@ -555,6 +558,7 @@ const (
 	bpfTraceStepKindSTEP_NAT_ANSWER     bpfTraceStepKind = 17
 	bpfTraceStepKindSTEP_RESOLVER       bpfTraceStepKind = 18
 	bpfTraceStepKindSTEP_RESOLVED       bpfTraceStepKind = 19
+	bpfTraceStepKindSTEP_PEER           bpfTraceStepKind = 20
 )
 
 type bpfTraceTarget uint32

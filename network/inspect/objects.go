@@ -90,6 +90,16 @@ func (o *Objects) subnetName(vni uint32) string {
 	return fmt.Sprintf("#%d", vni)
 }
 
+// vpcOfSubnet is how people know the VPC that a Subnet is in.
+func (o *Objects) vpcOfSubnet(vni uint32) string {
+	for i := range o.subnets {
+		if o.subnets[i].Status.VNI == vni {
+			return o.vpcName(o.subnets[i].Status.VPCID)
+		}
+	}
+	return "#?"
+}
+
 // groupName is how people know a SecurityGroup.
 func (o *Objects) groupName(name string) string {
 	for i := range o.groups {

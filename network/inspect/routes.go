@@ -16,7 +16,7 @@ type Route struct {
 	Subnet string `json:"subnet"`
 	// Prefix is the destination.
 	Prefix string `json:"prefix"`
-	// Kind is subnet (addresses of the Subnet itself), route (to another Subnet), hop (by an interface that sends on), blackhole,
+	// Kind is subnet (addresses of the Subnet itself), route (to another Subnet), peer (to a Subnet of a VPC that it is peered with), hop (by an interface that sends on), blackhole,
 	// outside (out of the cloud), reserved (for the cloud itself) or endpoint (one address).
 	Kind string `json:"kind"`
 	// NextHop is where it leads: the Subnet, or the interface that has the address.
@@ -31,6 +31,7 @@ type Route struct {
 const (
 	RouteSubnet    = "subnet"
 	RouteRoute     = "route"
+	RoutePeer      = "peer"
 	RouteHop       = "hop"
 	RouteBlackhole = "blackhole"
 	RouteReserved  = "reserved"
@@ -119,6 +120,8 @@ func (n *Network) lead(r *Route, route datapath.Route) {
 		r.Kind, r.NextHop = RouteBlackhole, "nothing"
 	case datapath.RouteReserved:
 		r.Kind, r.NextHop = RouteReserved, "nothing"
+	case datapath.RoutePeer:
+		r.Kind, r.NextHop = RoutePeer, "subnet "+n.Objects.subnetName(route.VNI)+" of VPC "+n.Objects.vpcName(route.VPCID)
 	case datapath.RouteOutside:
 		r.Kind, r.NextHop = RouteOutside, "outside, from a FloatingIP or a NATGateway"
 	default:

@@ -31,6 +31,8 @@ func (t *tracing) words(s datapath.Step, p datapath.Packet, v datapath.Verdict, 
 			return fmt.Sprintf("%s is in the sender's own Subnet %s (VNI %d)", s.Address, objects.subnetName(s.Number), s.Number)
 		}
 		return fmt.Sprintf("a route leads %s to Subnet %s (VNI %d)", s.Address, objects.subnetName(s.Number), s.Number)
+	case datapath.StepPeer:
+		return fmt.Sprintf("a peering leads %s to Subnet %s (VNI %d) of VPC %s", s.Address, objects.subnetName(s.Number), s.Number, objects.vpcOfSubnet(s.Number))
 	case datapath.StepRoute:
 		return fmt.Sprintf("a route of the route table leads to %s in Subnet %s (VNI %d), which sends it on", s.Address, objects.subnetName(s.Number), s.Number)
 	case datapath.StepEndpoint:

@@ -20,6 +20,7 @@ func TestASubnetHasARouteOutWhileSomethingNeedsIt(t *testing.T) {
 	floating := func(vni uint32, address string) netv1.FloatingIP {
 		return netv1.FloatingIP{Status: netv1.FloatingIPStatus{VNI: vni, Address: address}}
 	}
+	leads := &netv1.RouteTable{Spec: netv1.RouteTableSpec{VPC: "main", Routes: []netv1.Route{{Destination: "198.51.100.0/24", NATGateway: ptr("egress")}}}}
 	for name, c := range map[string]struct {
 		gateways []netv1.NATGateway
 		floating []netv1.FloatingIP
@@ -34,8 +35,10 @@ func TestASubnetHasARouteOutWhileSomethingNeedsIt(t *testing.T) {
 		"a FloatingIP that leads to nobody": {nil, []netv1.FloatingIP{floating(1001, "")}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			route, ok := Outward(subnet, c.gateways, c.floating)
+			route, ok := Outward(subnet, &netv1.RouteTable{}, c.gateways, c.floating)
 			require.Equal(t, c.want, ok)
+			_, led := Outward(subnet, leads, c.gateways, c.floating)
+			require.False(t, led, "its table leads to a NATGateway: only what that says leads out")
 			if ok {
 				require.Equal(t, Route{Destination: netip.MustParsePrefix("0.0.0.0/0"), Internet: true}, route)
 			}

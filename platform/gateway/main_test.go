@@ -194,7 +194,7 @@ func (w *world) roles() {
 		rule(ours, "*", "get", "list", "watch"), rule("", "pods,events", "get", "list", "watch"), rule("", "pods/log", "get"),
 	}
 	write := []rbacv1.PolicyRule{
-		rule(ours, "vpcs,subnets,routetables,securitygroups,externalips,floatingips,natgateways,containers,gadgets", "create", "update", "patch", "delete", "deletecollection"),
+		rule(ours, "vpcs,subnets,routetables,securitygroups,externalips,floatingips,natgateways,vpcpeerings,containers,gadgets", "create", "update", "patch", "delete", "deletecollection"),
 		rule("", "pods/exec,pods/attach,pods/portforward", "get", "create"),
 	}
 	w.clusterRole(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "test-viewer"}, Rules: read})

@@ -23,6 +23,7 @@ var samples = map[string]string{
 	"externalips":    `{}`,
 	"floatingips":    `{"externalIP": "web", "target": {"type": "containers", "name": "web"}}`,
 	"natgateways":    `{"vpc": "web", "externalIPs": ["web"]}`,
+	"vpcpeerings":    `{"vpc": "web", "peer": {"vpc": "data"}}`,
 }
 
 // markerOf is in every object of a tenant and in no other.

@@ -32,6 +32,7 @@ func addKnownTypes(s *runtime.Scheme) error {
 		&ExternalIP{}, &ExternalIPList{},
 		&FloatingIP{}, &FloatingIPList{},
 		&NATGateway{}, &NATGatewayList{},
+		&VPCPeering{}, &VPCPeeringList{},
 		&PortBlock{}, &PortBlockList{},
 		&BGPPeer{}, &BGPPeerList{},
 		&BGPAdvertisement{}, &BGPAdvertisementList{},

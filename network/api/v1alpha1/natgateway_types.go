@@ -15,7 +15,7 @@ type NATGatewaySpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="vpc cannot be changed; make a new NATGateway"
 	VPC string `json:"vpc"`
 	// Subnets are the names of the VPC's Subnets that the gateway serves; without any it serves all that no other NATGateway names.
-	// A Subnet is served by one gateway at a time.
+	// A Subnet is served by one gateway at a time: by the one that its RouteTable leads to, if it leads to one, whatever is named here.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64

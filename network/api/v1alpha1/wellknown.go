@@ -90,6 +90,14 @@ const ConditionRouteTableKnown = "RouteTableKnown"
 // addresses. Such a route drops.
 const ReasonRouteTarget = "RouteTargetMissing"
 
+// Reasons why a VPCPeering is not Ready.
+const (
+	// ReasonPeerSilent: the peer names the VPC in no VPCPeering of its own.
+	ReasonPeerSilent = "WaitingForPeer"
+	// ReasonPeerOverlap: Subnets of the two VPCs overlap. None of those is in reach of the other.
+	ReasonPeerOverlap = "SubnetsOverlap"
+)
+
 // Finalizer is on every object of the group that has something to clean up.
 const Finalizer = "net.mnicloud.jp/cleanup"
 

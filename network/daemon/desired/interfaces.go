@@ -90,9 +90,9 @@ func kindOf(vni uint32, platform bool) datapath.EndpointKind {
 	return datapath.EndpointInterface
 }
 
-// addRemote adds the endpoints on other nodes: those of the VPCs that have an interface here, and everyone's infrastructure
-// address.
-func (s *State) addRemote(interfaces []netv1.NetworkInterface, vpcs map[uint32]bool, nodes map[string]netip.Addr, own string) {
+// addRemote adds the endpoints on other nodes: those of the VPCs that have an interface here and of their peers, and everyone's
+// infrastructure address.
+func (s *State) addRemote(interfaces []netv1.NetworkInterface, vpcs map[uint32]bool, peers peering, nodes map[string]netip.Addr, own string) {
 	for i := range interfaces {
 		nic := &interfaces[i]
 		node, known := nodes[nic.Spec.Node]
@@ -107,7 +107,7 @@ func (s *State) addRemote(interfaces []netv1.NetworkInterface, vpcs map[uint32]b
 			s.Forwarders[datapath.ForwarderKey{Member: node, VPCID: nic.Status.VPCID}] = datapath.Forwarder{}
 		}
 		endpoint := datapath.Endpoint{VPCID: nic.Status.VPCID, Kind: kindOf(nic.Status.VNI, nic.Spec.Platform), MAC: mac, Node: node}
-		if address, err := netip.ParseAddr(nic.Status.Address); err == nil && vpcs[nic.Status.VPCID] {
+		if address, err := netip.ParseAddr(nic.Status.Address); err == nil && (vpcs[nic.Status.VPCID] || peers.all[nic.Status.VPCID]) {
 			s.Endpoints[datapath.EndpointKey{VNI: nic.Status.VNI, Address: address}] = endpoint
 		}
 		if address, err := netip.ParseAddr(nic.Status.InfrastructureAddress); err == nil && nic.Status.VNI != netv1.DefaultVNI {
@@ -117,11 +117,11 @@ func (s *State) addRemote(interfaces []netv1.NetworkInterface, vpcs map[uint32]b
 	}
 }
 
-// addSubnets adds the Subnets of the VPCs. What an attachment says of its Subnet is the same, so neither wins.
-func (s *State) addSubnets(subnets []netv1.Subnet, vpcs map[uint32]bool) {
+// addSubnets adds the Subnets of the VPCs and of their peers. What an attachment says of its Subnet is the same, so neither wins.
+func (s *State) addSubnets(subnets []netv1.Subnet, vpcs map[uint32]bool, peers peering) {
 	for i := range subnets {
 		status := &subnets[i].Status
-		if !vpcs[status.VPCID] || status.VNI == 0 {
+		if !vpcs[status.VPCID] && !peers.all[status.VPCID] || status.VNI == 0 {
 			continue
 		}
 		prefix, err := netip.ParsePrefix(subnets[i].Spec.CIDR)

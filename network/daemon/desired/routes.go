@@ -2,26 +2,28 @@ package desired
 
 import (
 	"net/netip"
+	"slices"
 
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 	"github.com/mnicloud/mnicloud/network/datapath"
 	"github.com/mnicloud/mnicloud/network/routing"
 )
 
-// addRoutes adds the routes of every Subnet that has an interface here: to the other Subnets of its VPC, and by its RouteTable. Where a
+// addRoutes adds the routes of every Subnet that has an interface here: to the other Subnets of its VPC and those of its peers, and by its RouteTable. Where a
 // table, an interface that sends on, or the way out of the cloud could lead to a range that is the cloud's own, that range is there as well.
-func (s *State) addRoutes(in Input, local []Attachment) {
+func (s *State) addRoutes(in Input, local []Attachment, peers peering) {
 	tables := tablesOf(in)
-	outward := outwardOf(in)
+	outward := outwardOf(in, tables)
 	forwards := map[uint32]bool{}
 	vpcs := map[uint32]uint32{}
 	for _, a := range local {
 		vpcs[a.Interface.VNI] = a.Interface.VPCID
 		forwards[a.Interface.VNI] = forwards[a.Interface.VNI] || !a.Interface.SourceDestCheck
 	}
-	var interfaces routing.Interfaces
+	var targets routing.Targets
+	var serving map[uint32]*netv1.NATGateway
 	if len(tables) > 0 {
-		interfaces = routing.Index(in.Interfaces)
+		targets, serving = routing.Index(in.Interfaces, in.NATGateways), Serving(in)
 	}
 	subnets := map[uint32][]uint32{} // of VPCs
 	for vni, subnet := range s.Subnets {
@@ -36,14 +38,15 @@ func (s *State) addRoutes(in Input, local []Attachment) {
 				s.Routes[datapath.RouteKey{VNI: vni, Prefix: s.Subnets[other].Prefix}] = datapath.Route{VNI: other}
 			}
 		}
+		known := append(slices.Clone(subnets[vpc]), s.addPeers(vni, subnets[vpc], peers.of[vpc], subnets)...)
 		out, leaves := outward[vni]
 		if leaves { // its table may say something else
-			s.addTable(vni, subnets[vpc], []routing.Route{out})
+			s.addTable(vni, nil, known, []routing.Route{out})
 		}
 		table := tables[vni]
 		if table != nil {
-			routes, _ := routing.Resolve(&table.Spec, vpc, interfaces, in.Reserved)
-			s.addTable(vni, subnets[vpc], routes)
+			routes, _ := routing.Resolve(&table.Spec, vpc, targets, in.Reserved)
+			s.addTable(vni, serving[vni], known, routes)
 		}
 		if table != nil || forwards[vni] || leaves {
 			for _, own := range in.Reserved {
@@ -54,8 +57,8 @@ func (s *State) addRoutes(in Input, local []Attachment) {
 }
 
 // addTable adds the routes of a Subnet's table; of a destination that another Subnet has, too, they win. To the Subnet's own addresses
-// nothing is routed. Subnets are the VPC's.
-func (s *State) addTable(vni uint32, subnets []uint32, routes []routing.Route) {
+// nothing is routed. Subnets are the VPC's and its peers', gateway is the NATGateway that serves the Subnet; nil for none.
+func (s *State) addTable(vni uint32, gateway *netv1.NATGateway, subnets []uint32, routes []routing.Route) {
 	for _, r := range routes {
 		in := s.subnetOf(subnets, r.Destination)
 		if in == vni {
@@ -63,7 +66,7 @@ func (s *State) addTable(vni uint32, subnets []uint32, routes []routing.Route) {
 		}
 		route := datapath.Route{Kind: datapath.RouteBlackhole, VNI: in}
 		switch {
-		case r.Internet:
+		case r.Internet || r.Gateway != "" && gateway != nil && r.Gateway == gateway.Name:
 			route.Kind = datapath.RouteOutside
 		case !r.Blackhole:
 			route.Kind = datapath.RouteHop
@@ -100,12 +103,12 @@ func tablesOf(in Input) map[uint32]*netv1.RouteTable {
 	return tables
 }
 
-// outwardOf are the routes out of the cloud that Subnets have by themselves, by VNI.
-func outwardOf(in Input) map[uint32]routing.Route {
+// outwardOf are the routes out of the cloud that Subnets, with tables by VNI, have by themselves, by VNI.
+func outwardOf(in Input, tables map[uint32]*netv1.RouteTable) map[uint32]routing.Route {
 	routes := map[uint32]routing.Route{}
 	for i := range in.Subnets {
 		subnet := &in.Subnets[i]
-		if route, ok := routing.Outward(subnet, in.NATGateways, in.FloatingIPs); ok && subnet.Status.VNI != 0 {
+		if route, ok := routing.Outward(subnet, tables[subnet.Status.VNI], in.NATGateways, in.FloatingIPs); ok && subnet.Status.VNI != 0 {
 			routes[subnet.Status.VNI] = route
 		}
 	}

@@ -77,6 +77,26 @@ func TestARouteWhoseTargetIsNotThereDropsAndLeadsNowhereElse(t *testing.T) {
 	require.Equal(t, drops(1002), Compute(in).from(1001)["10.0.2.0/24"])
 }
 
+func TestARouteToANATGatewayLeadsOutWhereThatServesAndDropsElsewhere(t *testing.T) {
+	gateway := "egress"
+	in, _ := routed(t, netv1.Route{Destination: "198.51.100.0/24", NATGateway: &gateway})
+	out, drops := datapath.Route{Kind: datapath.RouteOutside}, datapath.Route{Kind: datapath.RouteHop}
+	require.Equal(t, drops, Compute(in).from(1001)["198.51.100.0/24"], "there is none")
+	of := func(name string, subnets ...string) netv1.NATGateway {
+		return netv1.NATGateway{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: netv1.NATGatewaySpec{VPC: "red"},
+			Status: netv1.NATGatewayStatus{VPCID: in.Subnets[1].Status.VPCID, Addresses: []string{"203.0.113.7"}, Subnets: subnets},
+		}
+	}
+	in.NATGateways = []netv1.NATGateway{of(gateway), of("other", in.Subnets[1].Name)}
+	require.Equal(t, drops, Compute(in).from(1001)["198.51.100.0/24"], "another one serves the Subnet: nothing leaves by that")
+	in.NATGateways = []netv1.NATGateway{of(gateway, in.Subnets[1].Name, in.Subnets[2].Name), of("other")}
+	s := Compute(in)
+	require.Equal(t, out, s.from(1001)["198.51.100.0/24"])
+	require.NotContains(t, s.from(1001), "0.0.0.0/0", "only what the table says leads out")
+	require.Equal(t, out, s.from(1002)["0.0.0.0/0"], "it has no table")
+}
+
 func TestATableOfAnotherVPCOrNoneIsAsIfNoneWereNamed(t *testing.T) {
 	in, _ := routed(t, via("0.0.0.0/0", "firewall"))
 	in.RouteTables[0].Spec.VPC = "blue"

@@ -35,6 +35,7 @@ type Input struct {
 	Nodes       []corev1.Node
 	Subnets     []netv1.Subnet
 	RouteTables []netv1.RouteTable
+	VPCPeerings []netv1.VPCPeering
 	Interfaces  []netv1.NetworkInterface
 	Services    []corev1.Service
 	// AddressPools have the external addresses, FloatingIPs give them to interfaces.
@@ -93,7 +94,8 @@ func newState() State {
 	}
 }
 
-// Compute says what the maps of a node should hold. It knows of other VPCs only their infrastructure addresses.
+// Compute says what the maps of a node should hold. It knows of other VPCs, but for those that its own are peered with, only their
+// infrastructure addresses.
 func Compute(in Input) State {
 	s := newState()
 	members := Members(in.Nodes, in.ExtraHosts)
@@ -108,12 +110,13 @@ func Compute(in Input) State {
 	for _, m := range members {
 		addresses[m.Node] = m.Address
 	}
-	s.addRemote(in.Interfaces, vpcs, addresses, in.Node)
+	peers := peersOf(in, vpcs)
+	s.addRemote(in.Interfaces, vpcs, peers, addresses, in.Node)
 	for _, a := range local {
 		s.merge(Local(a))
 	}
-	s.addSubnets(in.Subnets, vpcs)
-	s.addRoutes(in, local)
+	s.addSubnets(in.Subnets, vpcs, peers)
+	s.addRoutes(in, local, peers)
 	s.addExternals(in, vpcs, addresses)
 	s.addNAT(in, local, addresses)
 	s.addPolicies(in, local)
@@ -137,23 +140,27 @@ func (s *State) merge(other State) {
 	}
 }
 
-// Of selects what an attachment needs at once. When its VPC is new to the node that is everything of the VPC, otherwise the
-// attachment's own entries.
+// Of selects what an attachment needs at once. When its VPC is new to the node that is everything of the VPC and its peers, otherwise
+// the attachment's own entries.
 func (s State) Of(a Attachment, newVPC bool) State {
 	part := newState()
 	own := Local(a)
-	for vni, subnet := range s.Subnets {
-		if subnet.VPCID == a.Interface.VPCID {
-			part.Subnets[vni] = subnet
-		}
-	}
+	reached := map[uint32]bool{a.Interface.VPCID: true}
 	for key, route := range s.Routes {
 		if key.VNI == a.Interface.VNI {
 			part.Routes[key] = route
+			if route.Kind == datapath.RoutePeer {
+				reached[route.VPCID] = true
+			}
+		}
+	}
+	for vni, subnet := range s.Subnets {
+		if reached[subnet.VPCID] {
+			part.Subnets[vni] = subnet
 		}
 	}
 	for key, endpoint := range s.Endpoints {
-		if _, mine := own.Endpoints[key]; mine || newVPC && endpoint.VPCID == a.Interface.VPCID {
+		if _, mine := own.Endpoints[key]; mine || newVPC && reached[endpoint.VPCID] {
 			part.Endpoints[key] = endpoint
 		}
 	}

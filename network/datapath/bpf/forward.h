@@ -27,6 +27,7 @@ static __always_inline int next_hop(const struct route *route, const struct nic 
 static __always_inline int forward_in_vpc(struct __sk_buff *skb, struct packet *p, const struct nic *nic)
 {
 	struct endpoint_key key = {};
+	__u32 vpc_id = nic->vpc_id;
 	bool hop = false;
 	int done = 0;
 
@@ -54,7 +55,12 @@ static __always_inline int forward_in_vpc(struct __sk_buff *skb, struct packet *
 		if (!route)
 			return DROP(DROP_NO_ROUTE);
 		key.vni = route->vni;
-		if (route->kind != ROUTE_LOCAL) {
+		if (route->kind == ROUTE_PEER) {
+			/* Nobody sends on what others sent: a peer of a peer is none. */
+			if (!is_ipv4(&nic->address, p->source))
+				return DROP(DROP_PEERING_TRANSIT);
+			vpc_id = route->peer_vpc_id;
+		} else if (route->kind != ROUTE_LOCAL) {
 			bool answer = route->kind == ROUTE_RESERVED && answers_caller(skb, p, nic->address.w[3], nic->vpc_id);
 
 			if (answer || route->kind == ROUTE_OUTSIDE)
@@ -67,6 +73,8 @@ static __always_inline int forward_in_vpc(struct __sk_buff *skb, struct packet *
 	}
 	if (hop)
 		trace_step(STEP_ROUTE, key.vni, key.address.w[3], false);
+	else if (vpc_id != nic->vpc_id)
+		trace_step(STEP_PEER, key.vni, p->destination, false);
 	else
 		trace_step(STEP_SUBNET, key.vni, p->destination, key.vni == nic->vni);
 	struct endpoint *endpoint = bpf_map_lookup_elem(&endpoints, &key);
@@ -78,7 +86,7 @@ static __always_inline int forward_in_vpc(struct __sk_buff *skb, struct packet *
 			return DROP(DROP_NO_NEXT_HOP);
 		return key.vni == nic->vni ? answer_ping(skb, key.vni) : DROP(DROP_NO_ENDPOINT);
 	}
-	if (endpoint->vpc_id != nic->vpc_id)
+	if (endpoint->vpc_id != vpc_id)
 		return DROP(DROP_OTHER_VPC);
 	trace_step(STEP_ENDPOINT, endpoint->kind, endpoint->node.w[3], false);
 	done = police_egress(skb, p, nic);

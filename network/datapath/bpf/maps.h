@@ -79,13 +79,15 @@ enum route_kind {
 	ROUTE_BLACKHOLE = 2, /* nowhere, because the tenant says so */
 	ROUTE_RESERVED = 3,  /* nowhere: a range that the cloud keeps for itself */
 	ROUTE_OUTSIDE = 4,   /* out of the cloud, from an external address */
+	ROUTE_PEER = 5,	     /* to the Subnet of another VPC, both of which want it so, that the destination is in */
 };
 
 struct route {
 	struct address hop; /* ROUTE_HOP: its address; zero while there is none */
 	__u32 hop_vni;
-	__u32 vni; /* the Subnet of the VPC that the destination is in, wherever the route leads; zero: in none */
+	__u32 vni; /* the Subnet of the VPC, or of a peer, that the destination is in, wherever the route leads; zero: in none */
 	enum route_kind kind;
+	__u32 peer_vpc_id; /* ROUTE_PEER: the VPC that the Subnet is in */
 };
 
 /* An interface of this node that sends on what others sent, by what the inner destination MAC address says of it. */

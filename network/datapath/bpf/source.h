@@ -13,7 +13,7 @@ static __always_inline bool same_address(const struct address *a, const struct a
 }
 
 /* A member may send as what it has, so that a node that was lost and comes back cannot send as interfaces that are elsewhere
- * by now, whatever still runs there. An address of another Subnet of the VPC is found by the route to it. Hosts may send
+ * by now, whatever still runs there. An address of another Subnet of the VPC, or of a peer, is found by the route to it. Hosts may send
  * on what comes from outside, and a member that has an interface without source check what others sent. */
 static __noinline int check_source(const struct packet *p, __u32 vni, __u32 vpc_id, const struct address *member)
 {

@@ -53,6 +53,7 @@ enum trace_step_kind {
 	STEP_NAT_ANSWER,     /* it answers what was sent by a NATGateway; the interface's port and address */
 	STEP_RESOLVER,       /* to the VPC's resolver; the VPC, the infrastructure address that it comes from */
 	STEP_RESOLVED,       /* the resolver answers; the VPC, the interface's own address */
+	STEP_PEER,           /* the destination is in a Subnet of a peer; its VNI, the destination */
 };
 
 struct trace_step {

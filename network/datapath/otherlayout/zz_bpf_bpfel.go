@@ -366,11 +366,12 @@ type BpfPortBlockKey struct {
 }
 
 type BpfRoute struct {
-	_      structs.HostLayout
-	Hop    BpfAddress
-	HopVni uint32
-	Vni    uint32
-	Kind   uint32
+	_         structs.HostLayout
+	Hop       BpfAddress
+	HopVni    uint32
+	Vni       uint32
+	Kind      uint32
+	PeerVpcId uint32
 }
 
 type BpfRouteKey struct {

@@ -51,15 +51,16 @@ func TestEveryKindOfTheCloudSaysWhatItNames(t *testing.T) {
 				}
 				words[gk.Kind+" "+r.Strength.String()+" "+target.Kind] = r.Path[len(r.Path)-1]
 			}
-			require.Equal(t, gk.Kind == "NATGateway" && r.Strength == graph.Needs, r.Guarded, "the services keep what their other kinds need")
+			require.Equal(t, (gk.Kind == "NATGateway" || gk.Kind == "VpcPeering") && r.Strength == graph.Needs, r.Guarded, "the services keep what their other kinds need")
 		}
 	}
 	require.Equal(t, map[string]string{
 		"Subnet needs Vpc": "vpc", "Subnet keeps RouteTable": "routeTable",
-		"RouteTable needs Vpc": "vpc", "RouteTable names Container": "container",
+		"RouteTable needs Vpc": "vpc", "RouteTable names Container": "container", "RouteTable keeps NATGateway": "natGateway",
 		"SecurityGroup names SecurityGroup": "securityGroup",
 		"FloatingIP needs ExternalIP":       "externalIP", "FloatingIP names Container": "name", "FloatingIP names VirtualMachine": "name",
 		"NATGateway needs Vpc": "vpc", "NATGateway names Subnet": each, "NATGateway keeps ExternalIP": each,
+		"VpcPeering needs Vpc":   "vpc",
 		"Container needs Subnet": "subnet", "Container keeps SecurityGroup": each,
 	}, words)
 }

@@ -40,7 +40,7 @@ const (
 var otherKinds = []corev1.ResourceName{
 	"count/subnets.vpc.mnicloud.jp", "count/routetables.vpc.mnicloud.jp", "count/securitygroups.vpc.mnicloud.jp",
 	"count/floatingips.vpc.mnicloud.jp",
-	"count/natgateways.vpc.mnicloud.jp", "count/containers.ctr.mnicloud.jp",
+	"count/natgateways.vpc.mnicloud.jp", "count/vpcpeerings.vpc.mnicloud.jp", "count/containers.ctr.mnicloud.jp",
 }
 
 const defaultObjects = 200

@@ -27,6 +27,7 @@ const (
 	ExternalIP    Kind = "ExternalIP"
 	FloatingIP    Kind = "FloatingIP"
 	NATGateway    Kind = "NATGateway"
+	VpcPeering    Kind = "VpcPeering"
 )
 
 // SubnetMade is what a backend made of a tenant's Subnet.
@@ -45,9 +46,9 @@ type Backend interface {
 	// EnsureSubnet makes the network's Subnet for a tenant's Subnet and tells how it is. What is returned counts when the
 	// result is Ready. Table is the UID of the RouteTable whose routes count in it; "" for none.
 	EnsureSubnet(ctx context.Context, vpc *vpcv1.Vpc, subnet *vpcv1.Subnet, table types.UID) (SubnetMade, conditions.Result, error)
-	// EnsureRouteTable makes the network's table for a tenant's RouteTable and tells how it is. A route whose target is not there
-	// drops.
-	EnsureRouteTable(ctx context.Context, vpc *vpcv1.Vpc, table *vpcv1.RouteTable) (conditions.Result, error)
+	// EnsureRouteTable makes the network's table for a tenant's RouteTable and tells how it is. gateways are the UIDs of the NATGateways
+	// that its routes lead to; those that are not among them do not exist. A route whose target is not there drops.
+	EnsureRouteTable(ctx context.Context, vpc *vpcv1.Vpc, table *vpcv1.RouteTable, gateways map[string]types.UID) (conditions.Result, error)
 	// EnsureSecurityGroup makes the network's group for a tenant's SecurityGroup and tells how it is. peers are the UIDs of the
 	// SecurityGroups that its rules name; a rule whose group is not among them allows nothing.
 	EnsureSecurityGroup(ctx context.Context, group *vpcv1.SecurityGroup, peers map[string]types.UID) (conditions.Result, error)
@@ -59,6 +60,9 @@ type Backend interface {
 	// EnsureNATGateway makes the network's gateway for a tenant's NATGateway, fills in its addresses and Subnets, and tells how it is.
 	// named are the UIDs of the Subnets and ExternalIPs that it names; those that are not among them do not exist.
 	EnsureNATGateway(ctx context.Context, vpc *vpcv1.Vpc, nat *vpcv1.NATGateway, named Named) (conditions.Result, error)
+	// EnsurePeering makes the network's agreement of one Vpc to be joined with another, and tells how it is: nothing passes before the
+	// other has agreed, too.
+	EnsurePeering(ctx context.Context, peering *vpcv1.VpcPeering, own, peer *vpcv1.Vpc) (conditions.Result, error)
 	// UsersOfSecurityGroup names what is in the group made for the tenant's SecurityGroup with the UID.
 	UsersOfSecurityGroup(ctx context.Context, uid types.UID) ([]string, error)
 	// UsersOfSubnet names what has an address in the Subnet made for the tenant's Subnet with the UID ("Container web-0").

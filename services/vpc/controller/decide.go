@@ -149,6 +149,29 @@ func subnetsThatName(table *vpcv1.RouteTable, subnets []vpcv1.Subnet) []string {
 	return names
 }
 
+// gatewaysNamed are the NATGateways that a table's routes lead to, once each.
+func gatewaysNamed(table *vpcv1.RouteTable) []string {
+	var names []string
+	for _, route := range table.Spec.Routes {
+		if route.NATGateway != nil && !slices.Contains(names, *route.NATGateway) {
+			names = append(names, *route.NATGateway)
+		}
+	}
+	return names
+}
+
+// tablesTo names the RouteTables that keep a NATGateway from going: those that lead to it and that something was made for.
+func tablesTo(gateway *vpcv1.NATGateway, tables []vpcv1.RouteTable) []string {
+	var names []string
+	for i := range tables {
+		if slices.Contains(gatewaysNamed(&tables[i]), gateway.Name) && slices.Contains(tables[i].Finalizers, vpcv1.Finalizer) {
+			names = append(names, "RouteTable "+tables[i].Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 // within tells whether cidr is a part of whole.
 func within(cidr, whole netip.Prefix) bool {
 	return whole.Bits() <= cidr.Bits() && whole.Contains(cidr.Addr())

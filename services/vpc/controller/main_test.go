@@ -226,6 +226,8 @@ func conditionsOf(o client.Object) []metav1.Condition {
 		return o.Status.Conditions
 	case *vpcv1.NATGateway:
 		return o.Status.Conditions
+	case *vpcv1.VpcPeering:
+		return o.Status.Conditions
 	}
 	return nil
 }

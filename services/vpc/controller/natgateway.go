@@ -24,7 +24,7 @@ func setupNATGateways(mgr ctrl.Manager, base base, workers int) error {
 		status: func(o *vpcv1.NATGateway) conditions.Status {
 			return conditions.Status{Phase: &o.Status.Phase, ObservedGeneration: &o.Status.ObservedGeneration, Conditions: &o.Status.Conditions}
 		},
-		make: base.makeNATGateway,
+		make: base.makeNATGateway, users: base.usersOfNATGateway,
 	}
 	return p.setup(mgr, "vpc-nat-gateway", workers, func(b *ctrl.Builder) {
 		b.Watches(&vpcv1.Vpc{}, handler.EnqueueRequestsFromMapFunc(base.requestGateways(func(nat *vpcv1.NATGateway, o client.Object) bool {
@@ -35,8 +35,35 @@ func setupNATGateways(mgr ctrl.Manager, base base, workers int) error {
 			})), builder.WithPredicates(otherObject)).
 			Watches(&vpcv1.ExternalIP{}, handler.EnqueueRequestsFromMapFunc(base.requestGateways(func(nat *vpcv1.NATGateway, o client.Object) bool {
 				return slices.Contains(nat.Spec.ExternalIPs, o.GetName())
-			})), builder.WithPredicates(otherObject))
+			})), builder.WithPredicates(otherObject)).
+			// An update asks for the gateways named before and after.
+			Watches(&vpcv1.RouteTable{}, handler.EnqueueRequestsFromMapFunc(requestGatewaysOfTable))
 	})
+}
+
+// requestGatewaysOfTable asks for the NATGateways that a RouteTable leads to: they may wait for it to go.
+func requestGatewaysOfTable(_ context.Context, o client.Object) []reconcile.Request {
+	table, ok := o.(*vpcv1.RouteTable)
+	if !ok {
+		return nil
+	}
+	var requests []reconcile.Request
+	for _, name := range gatewaysNamed(table) {
+		requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: table.Namespace, Name: name}})
+	}
+	return requests
+}
+
+// usersOfNATGateway names the RouteTables that keep a gateway: what leaves by it would drop.
+func (b base) usersOfNATGateway(ctx context.Context, nat *vpcv1.NATGateway) (refusal, error) {
+	var tables vpcv1.RouteTableList
+	if err := b.live.List(ctx, &tables, client.InNamespace(nat.Namespace)); err != nil {
+		return nil, fmt.Errorf("list the RouteTables that lead to NATGateway %s: %w", client.ObjectKeyFromObject(nat), err)
+	}
+	if users := tablesTo(nat, tables.Items); len(users) > 0 {
+		return refuse(conditions.Waiting(reasonInUse, "the NATGateway goes when no route leads to it any more: "+some(users))), nil
+	}
+	return nil, nil
 }
 
 // requestGateways asks for the NATGateways of an object's namespace that the object matters to.

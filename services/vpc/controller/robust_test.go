@@ -30,6 +30,9 @@ func TestTheSteadyStateCostsNoWrites(t *testing.T) {
 	w.untilReason(w.group("waits", fromGroup("lost")), "SecurityGroupNotFound")
 	w.untilReason(w.subnet("overlaps", "main", "10.0.1.0/24"), "CIDROverlap")
 	w.untilReason(w.subnet("waits", "other", "10.0.1.0/24"), "VpcNotFound")
+	w.untilReady(w.vpc("data", "10.1.0.0/16"))
+	w.untilReady(w.peering("there", "main", "", "data"), w.peering("back", "data", "", "main"))
+	w.untilReason(w.peering("silence", "main", "nobody", "data"), "WaitingForPeer")
 	stop()
 
 	// Controllers that start reconcile everything there is; a marker that comes after it shows that they have.

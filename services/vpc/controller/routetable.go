@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -35,7 +36,8 @@ func setupRouteTables(mgr ctrl.Manager, base base, workers int) error {
 	return r.setup(mgr, "vpc-route-table", workers, func(b *ctrl.Builder) {
 		b.Watches(&vpcv1.Vpc{}, handler.EnqueueRequestsFromMapFunc(r.requestTablesOfVPC)).
 			// An update asks for the tables named before and after.
-			Watches(&vpcv1.Subnet{}, handler.EnqueueRequestsFromMapFunc(requestTableOfSubnet))
+			Watches(&vpcv1.Subnet{}, handler.EnqueueRequestsFromMapFunc(requestTableOfSubnet)).
+			Watches(&vpcv1.NATGateway{}, handler.EnqueueRequestsFromMapFunc(r.requestTablesToGateway), builder.WithPredicates(otherObject))
 	})
 }
 
@@ -76,7 +78,11 @@ func (r *routeTables) makeTable(ctx context.Context, table *vpcv1.RouteTable) (c
 	if no := checkVPCOf("RouteTable", table.Spec.VPC, vpc); no != nil {
 		return *no, nil
 	}
-	result, err := r.backend.EnsureRouteTable(ctx, vpc, table)
+	gateways, err := r.gatewaysOf(ctx, table)
+	if err != nil {
+		return conditions.Result{}, err
+	}
+	result, err := r.backend.EnsureRouteTable(ctx, vpc, table, gateways)
 	if err != nil {
 		return result, err
 	}
@@ -84,6 +90,36 @@ func (r *routeTables) makeTable(ctx context.Context, table *vpcv1.RouteTable) (c
 		result = *no
 	}
 	return result, nil
+}
+
+// gatewaysOf finds the NATGateways that a table's routes lead to.
+func (r *routeTables) gatewaysOf(ctx context.Context, table *vpcv1.RouteTable) (map[string]types.UID, error) {
+	uids := map[string]types.UID{}
+	for _, name := range gatewaysNamed(table) {
+		var gateway vpcv1.NATGateway
+		err := r.client.Get(ctx, client.ObjectKey{Namespace: table.Namespace, Name: name}, &gateway)
+		if client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("read NATGateway %s/%s: %w", table.Namespace, name, err)
+		}
+		if err == nil {
+			uids[name] = gateway.UID
+		}
+	}
+	return uids, nil
+}
+
+// requestTablesToGateway asks for the RouteTables that lead to a NATGateway.
+func (r *routeTables) requestTablesToGateway(ctx context.Context, gateway client.Object) []reconcile.Request {
+	var list vpcv1.RouteTableList
+	if err := r.client.List(ctx, &list, client.InNamespace(gateway.GetNamespace()), client.MatchingFields{tableByGateway: gateway.GetName()}); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "list the RouteTables that lead to a NATGateway", "natGateway", gateway.GetName())
+		return nil
+	}
+	requests := make([]reconcile.Request, 0, len(list.Items))
+	for i := range list.Items {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+	}
+	return requests
 }
 
 // acceptTable puts the finalizer on the table, unless its Vpc is going by what the API server says now.

@@ -194,8 +194,8 @@ func TestTheAPIServerRefusesRoutesThatCannotBe(t *testing.T) {
 		route vpcv1.Route
 		says  string
 	}{
-		"no target":          {vpcv1.Route{Destination: "10.9.0.0/16"}, "set exactly one of container, address, internet and blackhole"},
-		"two targets":        {vpcv1.Route{Destination: "10.9.0.0/16", Container: ptr.To("a"), Blackhole: yes}, "set exactly one of container, address, internet and blackhole"},
+		"no target":          {vpcv1.Route{Destination: "10.9.0.0/16"}, "set exactly one of container, address, internet, natGateway and blackhole"},
+		"two targets":        {vpcv1.Route{Destination: "10.9.0.0/16", Container: ptr.To("a"), Blackhole: yes}, "set exactly one of container, address, internet, natGateway and blackhole"},
 		"no blackhole":       {vpcv1.Route{Destination: "10.9.0.0/16", Blackhole: ptr.To(false)}, "blackhole must be true"},
 		"no range":           {vpcv1.Route{Destination: "10.9.0.0", Blackhole: yes}, "destination must be an address range such as 10.9.0.0/16"},
 		"not canonical":      {vpcv1.Route{Destination: "10.9.0.5/16", Blackhole: yes}, "destination must be canonical"},
@@ -209,6 +209,8 @@ func TestTheAPIServerRefusesRoutesThatCannotBe(t *testing.T) {
 		"leads to itself":    {vpcv1.Route{Destination: "10.0.1.7/32", Address: ptr.To("10.0.1.7")}, "the route leads to address by address itself"},
 		"IPv6 target":        {vpcv1.Route{Destination: "10.9.0.0/16", Address: ptr.To("fd00::1")}, "address must be an IPv4 address"},
 		"no address":         {vpcv1.Route{Destination: "10.9.0.0/16", Address: ptr.To("10.0.1")}, "address must be an IPv4 address"},
+		"another's gateway":  {vpcv1.Route{Destination: "0.0.0.0/0", NATGateway: ptr.To("blue/nat")}, "natGateway must be the name of a NATGateway of the same tenant"},
+		"gateway and more":   {vpcv1.Route{Destination: "0.0.0.0/0", NATGateway: ptr.To("nat"), Internet: yes}, "set exactly one of container, address, internet, natGateway and blackhole"},
 		"another namespaces": {vpcv1.Route{Destination: "10.9.0.0/16", Container: ptr.To("blue/firewall")}, "container must be the name of a Container of the same tenant"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -220,6 +222,8 @@ func TestTheAPIServerRefusesRoutesThatCannotBe(t *testing.T) {
 	}
 	twice := vpcv1.Route{Destination: "10.9.0.0/16", Blackhole: yes}
 	require.ErrorContains(t, w.Create(w.ctx, w.newTable("t", "main", twice, twice)), "spec.routes[1]: Duplicate value")
+	require.ErrorContains(t, w.Create(w.ctx, w.newTable("t", "main", vpcv1.Route{Destination: "198.51.100.0/24", NATGateway: ptr.To("a")},
+		vpcv1.Route{Destination: "0.0.0.0/0", NATGateway: ptr.To("b")})), "the routes of a table lead to one NATGateway")
 	require.ErrorContains(t, w.Create(w.ctx, w.newTable("t", "blue/main")), "vpc must be the name of a Vpc of the same tenant")
 	require.ErrorContains(t, w.Create(w.ctx, w.newTable("a.b", "main")), "metadata.name must be at most 63")
 	require.ErrorContains(t, w.Create(w.ctx, w.newTable("t", "main", make([]vpcv1.Route, 101)...)), "must have at most 100 items")

@@ -35,8 +35,15 @@ const (
 	subnetByVPC   = "spec.vpc"
 	subnetByTable = "spec.routeTable"
 	tableByVPC    = "spec.vpc"
+	// tableByGateway: RouteTables by the NATGateways that their routes lead to.
+	tableByGateway = "spec.routes.natGateway"
 
 	floatingByExternalIP = "spec.externalIP"
+
+	// peeringByVPC, peeringByPeer and peeringByTenant: VpcPeerings by the tenant's own Vpc, by the other one (peerKey), and by whose it is.
+	peeringByVPC    = "spec.vpc"
+	peeringByPeer   = "spec.peer"
+	peeringByTenant = "spec.peer.tenant"
 )
 
 // SetupWithManager adds the reconcilers of all kinds of vpc.mnicloud.jp to the manager, whose scheme must know vpc.mnicloud.jp/v1alpha1.
@@ -61,7 +68,7 @@ func setup(ctx context.Context, mgr ctrl.Manager, config Config, c client.Client
 	subnets := &subnetReconciler{client: c, live: mgr.GetAPIReader(), backend: config.Backend, acceptance: acceptance}
 	b := base{client: c, live: mgr.GetAPIReader(), backend: config.Backend, acceptance: acceptance}
 	return errors.Join(vpcs.setup(mgr, workers), subnets.setup(mgr, workers), setupRouteTables(mgr, b, workers), setupSecurityGroups(mgr, b, workers),
-		setupExternalIPs(mgr, b, workers), setupFloatingIPs(mgr, b, workers), setupNATGateways(mgr, b, workers))
+		setupExternalIPs(mgr, b, workers), setupFloatingIPs(mgr, b, workers), setupNATGateways(mgr, b, workers), setupPeerings(mgr, b))
 }
 
 // base is what every projection stands on.
@@ -81,6 +88,14 @@ func addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 			return nil
 		}
 	}
+	ofPeering := func(field func(*vpcv1.VpcPeeringSpec) string) client.IndexerFunc {
+		return func(o client.Object) []string {
+			if peering, ok := o.(*vpcv1.VpcPeering); ok {
+				return []string{field(&peering.Spec)}
+			}
+			return nil
+		}
+	}
 	return errors.Join(
 		indexer.IndexField(ctx, &vpcv1.Subnet{}, subnetByVPC, ofSubnet(func(s *vpcv1.Subnet) string { return s.Spec.VPC })),
 		indexer.IndexField(ctx, &vpcv1.Subnet{}, subnetByTable, ofSubnet(func(s *vpcv1.Subnet) string { return s.Spec.RouteTable })),
@@ -90,6 +105,15 @@ func addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 			}
 			return nil
 		}),
+		indexer.IndexField(ctx, &vpcv1.RouteTable{}, tableByGateway, func(o client.Object) []string {
+			if table, ok := o.(*vpcv1.RouteTable); ok {
+				return gatewaysNamed(table)
+			}
+			return nil
+		}),
+		indexer.IndexField(ctx, &vpcv1.VpcPeering{}, peeringByVPC, ofPeering(func(s *vpcv1.VpcPeeringSpec) string { return s.VPC })),
+		indexer.IndexField(ctx, &vpcv1.VpcPeering{}, peeringByPeer, ofPeering(func(s *vpcv1.VpcPeeringSpec) string { return peerKey(s.Peer.Tenant, s.Peer.VPC) })),
+		indexer.IndexField(ctx, &vpcv1.VpcPeering{}, peeringByTenant, ofPeering(func(s *vpcv1.VpcPeeringSpec) string { return s.Peer.Tenant })),
 		indexer.IndexField(ctx, &vpcv1.FloatingIP{}, floatingByExternalIP, func(o client.Object) []string {
 			if fip, ok := o.(*vpcv1.FloatingIP); ok {
 				return []string{fip.Spec.ExternalIP}

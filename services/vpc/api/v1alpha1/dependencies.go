@@ -36,3 +36,8 @@ func (o *FloatingIP) Dependencies() dependency.Declared {
 func (o *NATGateway) Dependencies() dependency.Declared {
 	return dependency.Declared{On: o.Spec.DependsOn, Seen: o.Status.Dependencies, Dependents: o.Status.Dependents}
 }
+
+// Dependencies implements dependency.Object.
+func (o *VpcPeering) Dependencies() dependency.Declared {
+	return dependency.Declared{On: o.Spec.DependsOn, Seen: o.Status.Dependencies, Dependents: o.Status.Dependents}
+}

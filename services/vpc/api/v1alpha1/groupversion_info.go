@@ -29,6 +29,7 @@ func addKnownTypes(s *runtime.Scheme) error {
 		&ExternalIP{}, &ExternalIPList{},
 		&FloatingIP{}, &FloatingIPList{},
 		&NATGateway{}, &NATGatewayList{},
+		&VpcPeering{}, &VpcPeeringList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

@@ -17,7 +17,8 @@ type NATGatewaySpec struct {
 	// +kubebuilder:title="depends on Vpc.vpc.mnicloud.jp"
 	VPC string `json:"vpc"`
 	// Subnets are the names of the Vpc's Subnets whose workloads may open connections out of the cloud through the gateway; without any
-	// all that no other NATGateway names. A Subnet is served by one gateway at a time.
+	// all that no other NATGateway names. A Subnet is served by one gateway at a time: by the one that its RouteTable leads to, if it
+	// leads to one, whatever is named here.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64

@@ -7,8 +7,8 @@ import (
 	"github.com/mnicloud/mnicloud/kit/status"
 )
 
-// Route says where packets to a range of addresses go. Exactly one of container, address, internet and blackhole is set.
-// +kubebuilder:validation:XValidation:rule="[has(self.container), has(self.address), has(self.internet), has(self.blackhole)].exists_one(x, x)",message="set exactly one of container, address, internet and blackhole"
+// Route says where packets to a range of addresses go. Exactly one of container, address, internet, natGateway and blackhole is set.
+// +kubebuilder:validation:XValidation:rule="[has(self.container), has(self.address), has(self.internet), has(self.natGateway), has(self.blackhole)].exists_one(x, x)",message="set exactly one of container, address, internet, natGateway and blackhole"
 // +kubebuilder:validation:XValidation:rule="!has(self.address) || self.destination != self.address + '/32'",message="the route leads to address by address itself: the Subnet's own route leads there already; give another address, or remove the route"
 type Route struct {
 	// Destination is a range in canonical form (10.9.0.0/16; 0.0.0.0/0 is everything that no other route leads to), IPv4.
@@ -32,10 +32,19 @@ type Route struct {
 	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip(self).family() == 4",message="address must be an IPv4 address such as 10.0.1.7"
 	Address *string `json:"address,omitempty"`
 	// Internet leads out of the cloud: from the external address of the sender's FloatingIP, else through the Subnet's NATGateway. What
-	// has neither drops. A Subnet with either has such a route to 0.0.0.0/0 by itself, unless its table has one.
+	// has neither drops. A Subnet with either has such a route to 0.0.0.0/0 by itself, unless its table has one, or leads to a NATGateway.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self",message="internet must be true; leave it out where the route leads to something else"
 	Internet *bool `json:"internet,omitempty"`
+	// NATGateway is the name of a NATGateway of the same tenant, in the same Vpc. It leads out of the cloud: from the external address of
+	// the sender's FloatingIP, else through this NATGateway. No other serves the Subnets that name the table, and they have no route out
+	// but those of the table.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')",message="natGateway must be the name of a NATGateway of the same tenant, such as egress"
+	// +kubebuilder:title="keeps NATGateway.vpc.mnicloud.jp"
+	NATGateway *string `json:"natGateway,omitempty"`
 	// Blackhole drops the packets.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self",message="blackhole must be true; leave it out where the route leads to something"
@@ -57,6 +66,7 @@ type RouteTableSpec struct {
 	// +listType=map
 	// +listMapKey=destination
 	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:XValidation:rule="self.all(r, !has(r.natGateway) || self.all(s, !has(s.natGateway) || s.natGateway == r.natGateway))",message="the routes of a table lead to one NATGateway, as a Subnet is served by one; name the same in all routes that lead to one"
 	Routes []Route `json:"routes,omitempty"`
 	// DependsOn are resources of the same tenant that must be Ready before this one is made. They stay as long as this one does.
 	// +optional

@@ -40,6 +40,8 @@ func objectOf(kind backend.Kind) (object client.Object, list client.ObjectList, 
 		return &netv1.FloatingIP{}, &netv1.FloatingIPList{}, nil
 	case backend.NATGateway:
 		return &netv1.NATGateway{}, &netv1.NATGatewayList{}, nil
+	case backend.VpcPeering:
+		return &netv1.VPCPeering{}, &netv1.VPCPeeringList{}, nil
 	}
 	return nil, nil, fmt.Errorf("the network makes nothing for the kind %q", kind)
 }

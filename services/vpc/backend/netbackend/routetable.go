@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -21,7 +22,7 @@ import (
 const noInterface = "missing/"
 
 // EnsureRouteTable implements backend.Backend.
-func (b *Backend) EnsureRouteTable(ctx context.Context, vpc *vpcv1.Vpc, table *vpcv1.RouteTable) (conditions.Result, error) {
+func (b *Backend) EnsureRouteTable(ctx context.Context, vpc *vpcv1.Vpc, table *vpcv1.RouteTable, gateways map[string]types.UID) (conditions.Result, error) {
 	live := &netv1.RouteTable{}
 	if err := b.client.Get(ctx, client.ObjectKey{Name: string(table.UID)}, live); client.IgnoreNotFound(err) != nil {
 		return conditions.Result{}, fmt.Errorf("read the network's RouteTable: %w", err)
@@ -29,7 +30,7 @@ func (b *Backend) EnsureRouteTable(ctx context.Context, vpc *vpcv1.Vpc, table *v
 	if !live.DeletionTimestamp.IsZero() {
 		return remaking("RouteTable", table.Name), nil
 	}
-	routes, names, err := b.routes(ctx, table)
+	routes, names, err := b.routes(ctx, table, gateways)
 	if err != nil {
 		return conditions.Result{}, err
 	}
@@ -44,12 +45,19 @@ func (b *Backend) EnsureRouteTable(ctx context.Context, vpc *vpcv1.Vpc, table *v
 	return result, nil
 }
 
-// routes are the network's, with pairs of what the network calls the interfaces and what the tenant does.
-func (b *Backend) routes(ctx context.Context, table *vpcv1.RouteTable) (routes []netv1.Route, names []string, err error) {
+// routes are the network's, with pairs of what the network calls their targets and what the tenant does.
+func (b *Backend) routes(ctx context.Context, table *vpcv1.RouteTable, gateways map[string]types.UID) (routes []netv1.Route, names []string, err error) {
 	for _, r := range table.Spec.Routes {
 		route := netv1.Route{Destination: r.Destination, Address: r.Address, Internet: r.Internet, Blackhole: r.Blackhole}
 		var nics []netv1.NetworkInterface
-		if r.Container != nil {
+		if r.NATGateway != nil {
+			name := noObject + *r.NATGateway
+			if uid, ok := gateways[*r.NATGateway]; ok {
+				name = string(uid)
+			}
+			route.NATGateway = &name
+			names = append(names, "NATGateway "+name, "NATGateway "+*r.NATGateway)
+		} else if r.Container != nil {
 			nics, err = b.interfaces(ctx, interfaceByContainer, table.Namespace, *r.Container)
 			name := noInterface + *r.Container
 			if len(nics) > 0 {

@@ -51,6 +51,7 @@ func AddIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 		{&netv1.ExternalIP{}, byOwner, owner},
 		{&netv1.FloatingIP{}, byOwner, owner},
 		{&netv1.NATGateway{}, byOwner, owner},
+		{&netv1.VPCPeering{}, byOwner, owner},
 		{&netv1.NetworkInterface{}, interfaceByMachine, func(o client.Object) []string {
 			nic, ok := o.(*netv1.NetworkInterface)
 			if !ok {
