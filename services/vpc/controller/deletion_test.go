@@ -85,7 +85,7 @@ func TestAllThatATenantHasGoesInAnyOrder(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	startControllers(t)
 	newTenant(t).pool("default", "203.0.113.0/26")
-	for round := range 4 {
+	for round := range 2 {
 		a, b := newTenant(t), newTenant(t)
 		estates := []*estate{furnish(a, 0, b.namespace), furnish(b, 1, a.namespace)}
 		a.untilReady(estates[0].objects[7])
