@@ -68,8 +68,7 @@ func TestControllersThatDieAtAnyWriteLeaveNothingBehind(t *testing.T) {
 			vpc, web, group := w.vpc("main", "10.0.0.0/16"), w.subnet("web", "main", "10.0.1.0/24"), w.group("web", fromGroup("web"))
 			table := w.table("inspected", "main", vpcv1.Route{Destination: "10.9.0.0/16", Blackhole: ptr.To(true)})
 			w.names(web, "inspected")
-			data, there, back := w.vpc("data", "10.1.0.0/16"), w.peering("there", "main", "", "data"), w.peering("back", "data", "", "main")
-			all := []client.Object{group, table, vpc, web, there, data, back}
+			all := []client.Object{group, table, vpc, web}
 			w.eventually("ready", revive, func() bool {
 				return !slices.ContainsFunc(all, func(o client.Object) bool { return !w.read(o) || !isReady(o) })
 			})
