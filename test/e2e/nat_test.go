@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mnicloud/mnicloud/kit/conditions"
+	"github.com/mnicloud/mnicloud/kit/status"
 	ctrv1 "github.com/mnicloud/mnicloud/services/ctr/api/v1alpha1"
 	vpcv1 "github.com/mnicloud/mnicloud/services/vpc/api/v1alpha1"
 )
@@ -24,25 +25,9 @@ func TestAContainerWithoutAnExternalAddressReachesTheOutsideByItsNATGateway(t *t
 	gateway := &vpcv1.NATGateway{ObjectMeta: objectMeta(namespace, "out"), Spec: vpcv1.NATGatewaySpec{VPC: "main", Subnets: []string{"a"}, ExternalIPs: []string{"shared"}}}
 	create(t, near, far, unserved, eip, gateway)
 	ready(t, near, far, unserved)
-	eventually(t, "the NATGateway is Ready", func(ctx context.Context) error {
-		if err := kube.Get(ctx, client.ObjectKeyFromObject(gateway), gateway); err != nil {
-			return err
-		}
-		if !conditions.IsReady(gateway.Status.Conditions, gateway.Generation) {
-			return fmt.Errorf("%s", conditions.Message(gateway.Status.Conditions))
-		}
-		return nil
-	})
-	require.Len(t, gateway.Status.Addresses, 1)
-	want := "you are " + gateway.Status.Addresses[0]
+	translates(t, gateway)
 	for _, container := range []*ctrv1.Container{near, far} {
-		eventually(t, container.Name+" reaches the outside", func(ctx context.Context) error {
-			body, err := wget(ctx, container, url, 5)
-			if err == nil && body != want {
-				err = fmt.Errorf("the outside says %q, not %q", body, want)
-			}
-			return err
-		})
+		leavesBy(t, container, url, gateway)
 		eventually(t, container.Name+" pings the outside", func(ctx context.Context) error {
 			_, err := in(ctx, container, "ping", "-c", "1", "-W", "2", outsideServer)
 			return err
@@ -52,9 +37,59 @@ func TestAContainerWithoutAnExternalAddressReachesTheOutsideByItsNATGateway(t *t
 		t.Errorf("a Container of a Subnet that the NATGateway does not serve gets out: %s", body)
 	}
 	isConsistent(t)
+
+	// The table of a Subnet leads to another one.
+	second := &vpcv1.ExternalIP{ObjectMeta: objectMeta(namespace, "second")}
+	audited := &vpcv1.NATGateway{ObjectMeta: objectMeta(namespace, "audited"), Spec: vpcv1.NATGatewaySpec{VPC: "main", Subnets: []string{"b"}, ExternalIPs: []string{"second"}}}
+	table := &vpcv1.RouteTable{ObjectMeta: objectMeta(namespace, "audited"), Spec: vpcv1.RouteTableSpec{
+		VPC: "main", Routes: []vpcv1.Route{{Destination: "0.0.0.0/0", NATGateway: &audited.Name}},
+	}}
+	create(t, table, second, audited)
+	tableSays(t, table, status.Ready, "")
+	useTable(t, namespace, "a", "audited")
+	for _, container := range []*ctrv1.Container{near, far, unserved} {
+		leavesBy(t, container, url, audited)
+	}
+	if err := kube.Delete(t.Context(), table); err != nil {
+		t.Fatal(err)
+	}
+	useTable(t, namespace, "a", "")
+	for _, container := range []*ctrv1.Container{near, far} {
+		leavesBy(t, container, url, gateway)
+	}
+	goes(t, audited, second, table)
 	goes(t, gateway, eip)
 	if body, err := wget(t.Context(), near, url, 2); err == nil {
 		t.Errorf("it gets out without the NATGateway: %s", body)
 	}
 	isConsistent(t)
+}
+
+// translates waits until a NATGateway is Ready.
+func translates(t *testing.T, gateway *vpcv1.NATGateway) {
+	t.Helper()
+	eventually(t, "NATGateway "+gateway.Name+" is Ready", func(ctx context.Context) error {
+		if err := kube.Get(ctx, client.ObjectKeyFromObject(gateway), gateway); err != nil {
+			return err
+		}
+		if !conditions.IsReady(gateway.Status.Conditions, gateway.Generation) {
+			return fmt.Errorf("%s", conditions.Message(gateway.Status.Conditions))
+		}
+		return nil
+	})
+	require.Len(t, gateway.Status.Addresses, 1)
+}
+
+// leavesBy waits until the outside sees a Container's connections come from the address of a NATGateway.
+func leavesBy(t *testing.T, container *ctrv1.Container, url string, gateway *vpcv1.NATGateway) {
+	t.Helper()
+	translates(t, gateway)
+	want := "you are " + gateway.Status.Addresses[0]
+	eventually(t, container.Name+" leaves by "+gateway.Name, func(ctx context.Context) error {
+		body, err := wget(ctx, container, url, 5)
+		if err == nil && body != want {
+			err = fmt.Errorf("the outside says %q, not %q", body, want)
+		}
+		return err
+	})
 }
