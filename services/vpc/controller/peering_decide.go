@@ -3,6 +3,7 @@ package controller
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -60,9 +61,16 @@ func checkPeering(peering *vpcv1.VpcPeering, sides peeringSides) refusal {
 			"spec.peer: the range %s of Vpc %q overlaps %s, that of Vpc %q; peered Vpcs need ranges that do not: make one of the two anew with another",
 			sides.agreed.Spec.CIDR, peering.Spec.Peer.VPC, sides.own.Spec.CIDR, peering.Spec.VPC)))
 	}
-	for _, rival := range sides.rivals {
+	rivals := slices.SortedFunc(slices.Values(sides.rivals), func(a, b rivalPeering) int {
+		if peeringPrecedes(a.VpcPeering, b.VpcPeering) {
+			return -1
+		}
+		return 1
+	})
+	for _, rival := range rivals {
 		switch {
 		case !peeringPrecedes(rival.VpcPeering, peering) || !overlap(rival.cidr, sides.agreed.Spec.CIDR):
+		case overlap(rival.cidr, sides.own.Spec.CIDR): // it joins nothing itself
 		case rival.Spec.Peer == peering.Spec.Peer:
 			return refuse(conditions.Failed(reasonPeeredTwice, fmt.Sprintf("spec.peer: VpcPeering %q joins the same Vpcs; delete one of the two", rival.Name)))
 		default:

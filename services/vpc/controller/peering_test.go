@@ -157,7 +157,7 @@ func TestAVpcPeeringThatCannotBeSaysWhyAndWhatHelps(t *testing.T) {
 	part := a.peering("part", "main", bob, "part")
 	require.Equal(t, `spec.peer: the range 10.1.128.0/17 of Vpc "part" overlaps 10.1.0.0/16, which VpcPeering "orphan" leads to; delete that one, or peer with a Vpc of another range`,
 		a.untilReason(part, "CIDROverlap"))
-	require.Equal(t, "both sides agree, and the other side's VpcPeering is not ready yet: it says there why; nothing passes before", b.untilReason(back, "WaitingForPeer"))
+	require.Equal(t, "both sides agree, and the other side's VpcPeering is not ready yet: it says there why; nothing passes before", b.untilReason(back, "PeerNotReady"))
 	require.NoError(t, a.Delete(a.ctx, twice))
 	require.NoError(t, a.Delete(a.ctx, orphan))
 	a.untilReady(part)

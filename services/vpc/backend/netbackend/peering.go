@@ -28,7 +28,7 @@ func (b *Backend) EnsurePeering(ctx context.Context, peering *vpcv1.VpcPeering, 
 		return conditions.Ready("Ready", fmt.Sprintf("workloads of Vpc %q and those in %s, Vpc %q of the other side, reach each other as far as SecurityGroups let them",
 			own.Name, peer.Spec.CIDR, peer.Name)), nil
 	case ready.Reason == netv1.ReasonPeerSilent:
-		return conditions.Waiting(ready.Reason, "both sides agree, and the other side's VpcPeering is not ready yet: it says there why; nothing passes before"), nil
+		return conditions.Waiting("PeerNotReady", "both sides agree, and the other side's VpcPeering is not ready yet: it says there why; nothing passes before"), nil
 	case ready.Reason == netv1.ReasonPeerOverlap:
 		return conditions.Failed(ready.Reason, "Subnets of the two Vpcs overlap; those are not in reach of each other"), nil
 	}
