@@ -141,7 +141,7 @@ func (c *cloud) testCompletion(t *testing.T) {
 		args []string
 		want []string
 	}{
-		"kinds":                 {[]string{"get", ""}, []string{"externalip", "floatingip", "natgateway", "routetable", "securitygroup", "subnet", "vpc", "vpcpeering", "container"}},
+		"kinds":                 {[]string{"get", ""}, []string{"externalip", "floatingip", "natgateway", "routetable", "securitygroup", "subnet", "vpcpeering", "vpc", "container"}},
 		"kinds that begin so":   {[]string{"describe", "su"}, []string{"subnet"}},
 		"names of a kind":       {[]string{"get", "-n", ns, "vpc", ""}, []string{"net"}},
 		"names after a slash":   {[]string{"delete", "-n", ns, "subnet/f"}, []string{"subnet/front"}},
@@ -152,7 +152,7 @@ func (c *cloud) testCompletion(t *testing.T) {
 		"namespaces":            {[]string{"get", "-n", ns[:len(ns)-1]}, []string{ns}},
 		"output forms":          {[]string{"get", "-o", "wi"}, []string{"wide"}},
 		"conditions":            {[]string{"wait", "--for", ""}, []string{"condition=Ready", "delete"}},
-		"kinds to explain":      {[]string{"explain", "v"}, []string{"vpc", "vpcpeering"}},
+		"kinds to explain":      {[]string{"explain", "v"}, []string{"vpcpeering", "vpc"}},
 		"commands":              {[]string{"api"}, []string{"api-resources"}},
 	}
 	for name, test := range tests {
