@@ -50,14 +50,15 @@ func (b *Backend) routes(ctx context.Context, table *vpcv1.RouteTable, gateways 
 	for _, r := range table.Spec.Routes {
 		route := netv1.Route{Destination: r.Destination, Address: r.Address, Internet: r.Internet, Blackhole: r.Blackhole}
 		var nics []netv1.NetworkInterface
-		if r.NATGateway != nil {
+		switch {
+		case r.NATGateway != nil:
 			name := noObject + *r.NATGateway
 			if uid, ok := gateways[*r.NATGateway]; ok {
 				name = string(uid)
 			}
 			route.NATGateway = &name
 			names = append(names, "NATGateway "+name, "NATGateway "+*r.NATGateway)
-		} else if r.Container != nil {
+		case r.Container != nil:
 			nics, err = b.interfaces(ctx, interfaceByContainer, table.Namespace, *r.Container)
 			name := noInterface + *r.Container
 			if len(nics) > 0 {
@@ -65,7 +66,7 @@ func (b *Backend) routes(ctx context.Context, table *vpcv1.RouteTable, gateways 
 			}
 			route.Interface = &name
 			names = append(names, "NetworkInterface "+name, "Container "+*r.Container)
-		} else if r.Address != nil {
+		case r.Address != nil:
 			nics, err = b.interfaces(ctx, interfaceByAddress, table.Namespace, *r.Address)
 			for i := range nics {
 				names = append(names, "NetworkInterface "+nics[i].Name, userOf(&nics[i]))
