@@ -15,18 +15,18 @@ const someHash = "$2a$10$N9qo8uLOickgx2ZMRZoMyeIjZAgcfl7p92ldGxad68LJZdL17lhWy"
 
 func (c *cloud) testTenants(t *testing.T) {
 	t.Run("a tenant is made, with owners and limits, and its members change", func(t *testing.T) {
-		require.Equal(t, "tenant/red created\n", c.must(t, "tenant", "create", "red", "--wait=false", "--owner", "ada,bob", "--display-name", "Red Ltd.", "--quota", "cpu=8,vpcs=3"))
-		red := c.tenantNamed(t, "red")
+		require.Equal(t, "tenant/crimson created\n", c.must(t, "tenant", "create", "crimson", "--wait=false", "--owner", "ada,bob", "--display-name", "Red Ltd.", "--quota", "cpu=8,vpcs=3"))
+		red := c.tenantNamed(t, "crimson")
 		require.Equal(t, []auth.Member{{User: "ada", Role: auth.RoleOwner}, {User: "bob", Role: auth.RoleOwner}}, red.Spec.Members)
 		require.Equal(t, "Red Ltd.", red.Spec.DisplayName)
 		require.Equal(t, "8", red.Spec.Quota.CPU.String())
 		require.EqualValues(t, 3, *red.Spec.Quota.VPCs)
 
-		require.Equal(t, "eve is viewer of red now\n", c.must(t, "tenant", "add", "red", "eve", "--role", "viewer"))
-		require.Equal(t, "bob is admin of red now, and was owner\n", c.must(t, "tenant", "add", "red", "bob", "--role", "admin"))
-		require.Equal(t, "ada is no member of red any more\n", c.must(t, "tenant", "remove", "red", "ada"))
-		require.Equal(t, []auth.Member{{User: "bob", Role: auth.RoleAdmin}, {User: "eve", Role: auth.RoleViewer}}, c.tenantNamed(t, "red").Spec.Members)
-		require.Contains(t, c.must(t, "tenant", "ls"), "red")
+		require.Equal(t, "eve is viewer of crimson now\n", c.must(t, "tenant", "add", "crimson", "eve", "--role", "viewer"))
+		require.Equal(t, "bob is admin of crimson now, and was owner\n", c.must(t, "tenant", "add", "crimson", "bob", "--role", "admin"))
+		require.Equal(t, "ada is no member of crimson any more\n", c.must(t, "tenant", "remove", "crimson", "ada"))
+		require.Equal(t, []auth.Member{{User: "bob", Role: auth.RoleAdmin}, {User: "eve", Role: auth.RoleViewer}}, c.tenantNamed(t, "crimson").Spec.Members)
+		require.Contains(t, c.must(t, "tenant", "ls"), "crimson")
 	})
 	t.Run("a User is made, gets another password, is locked out", func(t *testing.T) {
 		o := c.mniWithInput(t, someHash+"\n", "user", "create", "ada", "--display-name", "Ada", "--password-stdin")
@@ -58,13 +58,13 @@ func (c *cloud) testTenants(t *testing.T) {
 		"no such limit":           {[]string{"tenant", "create", "x", "--quota", "disks=3"}, "--quota disks: there is no such limit: cpu,", ExitUsage},
 		"no quantity":             {[]string{"tenant", "create", "x", "--quota", "cpu=many"}, "--quota cpu=many: it must be a quantity", ExitUsage},
 		"half a Vpc":              {[]string{"tenant", "create", "x", "--quota", "vpcs=500m"}, "--quota vpcs=500m: it must be a whole number", ExitUsage},
-		"no such role":            {[]string{"tenant", "add", "red", "ada", "--role", "king"}, "--role king: there is no such role: owner, admin, member, viewer", ExitUsage},
-		"no member":               {[]string{"tenant", "remove", "red", "nobody"}, "nobody is no member of tenant red", ExitFailure},
+		"no such role":            {[]string{"tenant", "add", "crimson", "ada", "--role", "king"}, "--role king: there is no such role: owner, admin, member, viewer", ExitUsage},
+		"no member":               {[]string{"tenant", "remove", "crimson", "nobody"}, "nobody is no member of tenant crimson", ExitFailure},
 		"no tenant":               {[]string{"tenant", "add", "none", "ada"}, "not found", ExitFailure},
 		"no name":                 {[]string{"user", "create"}, "give the User one name", ExitUsage},
 		"no password":             {[]string{"user", "create", "x"}, "--password-stdin", ExitUsage},
 		"two ways of passwords":   {[]string{"user", "create", "x", "--generate", "--password-stdin"}, "give one of them", ExitUsage},
-		"a tenant, not logged in": {[]string{"tenant", "use", "red"}, "mni login", ExitFailure},
+		"a tenant, not logged in": {[]string{"tenant", "use", "crimson"}, "mni login", ExitFailure},
 		"an unknown command":      {[]string{"tenant", "crown", "x"}, "ls, use, create, add or remove", ExitUsage},
 	} {
 		t.Run(name, func(t *testing.T) {

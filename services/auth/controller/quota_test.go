@@ -22,7 +22,7 @@ import (
 func TestWhateverMembersOfATenantMayMakeHasAQuota(t *testing.T) {
 	services, err := filepath.Glob(filepath.Join(apiserver.Root(), "services", "*", "config", "rbac", "tenant.yaml"))
 	require.NoError(t, err)
-	roles := append(services, filepath.Join(apiserver.Root(), "services", "auth", "config", "roles", "tenant.yaml"))
+	roles := append(slices.Clone(services), filepath.Join(apiserver.Root(), "services", "auth", "config", "roles", "tenant.yaml"))
 	require.Greater(t, len(roles), 2)
 	made := 0
 	limits := hard(nil)
