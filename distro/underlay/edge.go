@@ -33,8 +33,13 @@ func ensureEdge(inst instance.Instance, outside instance.Outside) error {
 		return err
 	}
 	return spawn.Run(spawn.Place{Netns: NetnsPath(inst.EdgeNetns())}, func() error {
-		// Connections, not hosts, are spread over the nodes.
-		return errors.Join(writeSysctl("net/ipv4/ip_forward", "1"), writeSysctl("net/ipv4/fib_multipath_hash_policy", "1"))
+		return errors.Join(
+			writeSysctl("net/ipv4/ip_forward", "1"),
+			writeSysctl("net/ipv4/fib_multipath_hash_policy", "1"), // connections, not hosts, are spread over the nodes
+			// Who asks is on the link of the nodes, too. Told of a better way (ICMP redirect) it would keep to a node that dies.
+			writeSysctl("net/ipv4/conf/all/send_redirects", "0"),
+			writeSysctl("net/ipv4/conf/"+NodeUplink+"/send_redirects", "0"),
+		)
 	})
 }
 

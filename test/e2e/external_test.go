@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/vishvananda/netlink"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mnicloud/mnicloud/distro/cloud"
@@ -96,6 +98,10 @@ func TestContainersArePublishedAtExternalAddresses(t *testing.T) {
 			return nil
 		})
 		answersOutside(t, address, server.Name)
+		// An ICMP redirect would have told the machine of the node, and it would keep to that one when it dies.
+		way, err := netlink.RouteGet(net.ParseIP(address))
+		require.NoError(t, err)
+		require.Equal(t, c.Instance.Addresses().Edge.String(), way[0].Gw.String(), "the machine goes by the edge router")
 	}
 
 	// From inside: who has an external address reaches the others', and its own; who has none does not get out.
