@@ -129,7 +129,9 @@ func (s *Supervisor) Apply(ctx context.Context, plan Plan) error {
 		s.status[u.part.Name] = PartStatus{Name: u.part.Name, State: Waiting}
 		go s.run(running, u, before)
 	}
-	s.bump()
+	if first || len(ending)+len(started) > 0 {
+		s.bump()
+	}
 	return nil
 }
 
