@@ -22,6 +22,8 @@ func (g *Gateway) route(w http.ResponseWriter, r *http.Request, id *Identity) {
 		g.resource(w, r, id, c, schema.GroupVersion{Group: parts[1], Version: parts[2]}, parts[3:])
 	case len(parts) > 2 && parts[0] == "api" && parts[1] == "v1":
 		g.resource(w, r, id, c, schema.GroupVersion{Version: "v1"}, parts[2:])
+	case len(parts) == 1 && parts[0] == applyPath && r.Method == http.MethodPost:
+		g.applyDocuments(w, r, id, c)
 	case r.Method != http.MethodGet:
 		refuse(w, r, methodNotAllowed("only GET is taken here"))
 	case len(parts) > 0 && (parts[0] == "api" || parts[0] == "apis"):
