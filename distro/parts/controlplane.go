@@ -247,7 +247,7 @@ func (o Options) gateway() spec {
 	}
 	s.certs = []pki.Request{serving}
 	s.Ready = &supervisor.Probe{URL: "http://" + o.on(gatewayHealthPort) + "/readyz"}
-	s.Env = []string{"GOMEMLIMIT=256MiB"}
+	s.Env = []string{"GOMEMLIMIT=512MiB"} // 10,000 watchers take 280
 	s.After = []string{Cloud}
 	return o.kubeClient(s, config, cert)
 }
