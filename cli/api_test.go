@@ -3,12 +3,15 @@ package cli
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -124,10 +127,31 @@ func (c *cloud) must(t *testing.T, args ...string) string {
 	return o.stdout
 }
 
+// mniOnTerminal runs a command line on the cloud with somebody at the terminal who has typed something.
+func (c *cloud) mniOnTerminal(t *testing.T, typed string, args ...string) output {
+	t.Helper()
+	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	require.NoError(t, err)
+	defer ours.Close()
+	number, err := unix.IoctlGetInt(int(ours.Fd()), unix.TIOCGPTN)
+	require.NoError(t, err)
+	require.NoError(t, unix.IoctlSetPointerInt(int(ours.Fd()), unix.TIOCSPTLCK, 0))
+	theirs, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	defer theirs.Close()
+	_, err = ours.WriteString(typed)
+	require.NoError(t, err)
+	return runMniFrom(t.Context(), t.TempDir(), theirs, append([]string{"--kubeconfig", c.kubeconfig}, args...)...)
+}
+
 // runMni runs a command line in this process.
 func runMni(ctx context.Context, stateDir, input string, args ...string) output {
+	return runMniFrom(ctx, stateDir, strings.NewReader(input), args...)
+}
+
+func runMniFrom(ctx context.Context, stateDir string, input io.Reader, args ...string) output {
 	var stdout, stderr bytes.Buffer
-	root := newRoot("v0", folders{state: stateDir}, nil, genericiooptions.IOStreams{In: strings.NewReader(input), Out: &stdout, ErrOut: &stderr})
+	root := newRoot("v0", folders{state: stateDir}, nil, genericiooptions.IOStreams{In: input, Out: &stdout, ErrOut: &stderr})
 	code := Execute(ctx, root, args)
 	return output{code: code, stdout: stdout.String(), stderr: stderr.String()}
 }

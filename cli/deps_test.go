@@ -93,6 +93,22 @@ func (c *cloud) testCascade(t *testing.T) {
 		require.True(t, apierrors.IsNotFound(c.client.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "spare"}, newVpc(ns, "spare"))))
 		require.Equal(t, "vpc.vpc.mnicloud.jp/other\n", c.must(t, "get", "-n", ns, "-o", "name"))
 	})
+	t.Run("somebody at the terminal is asked", func(t *testing.T) {
+		ns := c.shop(t)
+		const question = "Delete vpc/spare, container/web too? [y/N] "
+		for _, no := range []string{"n\n", "\n", "yeah\n"} {
+			o := c.mniOnTerminal(t, no, "delete", "subnet/front", "-n", ns)
+			require.Equal(t, ExitFailure, o.code)
+			require.Contains(t, o.stderr, question)
+			require.Contains(t, o.stderr, "nothing was deleted")
+			require.NoError(t, c.client.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "front"}, newSubnet(ns, "front", "net")))
+		}
+		o := c.mniOnTerminal(t, "Yes\n", "delete", "subnet/front", "-n", ns)
+		require.Zero(t, o.code, o.stderr)
+		require.Contains(t, o.stderr, question)
+		require.Equal(t, 3, strings.Count(o.stdout, " deleted\n"), o.stdout)
+		require.True(t, apierrors.IsNotFound(c.client.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "web"}, newContainer(ns, "web"))))
+	})
 	t.Run("what only names it is told", func(t *testing.T) {
 		ns := c.shop(t)
 		o := c.mni(t, "delete", "routetable", "via", "-n", ns, "--wait=false")
