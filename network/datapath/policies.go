@@ -59,8 +59,44 @@ func newPolicies(peers, rules, numbers *ebpf.Map) *Policies {
 	}
 }
 
+// PolicyRoom is how much more an owner's policies may take of the two tables, which all of a node share.
+type PolicyRoom struct {
+	// Peers is how many ranges of peers, Rules how many combinations of peers and ports, as of one policy.
+	Peers, Rules int
+	// counted are the policies that have been taken off: one that several interfaces have takes its entries once.
+	counted map[PolicyID]bool
+}
+
+// ErrNoPolicyRoom is in the error for a policy that its owner has no room for.
+var ErrNoPolicyRoom = errors.New("the rules of its VPC's interfaces on this node amount to too much")
+
+// fits tells whether a policy has room, and what is lacking if not.
+func (r *PolicyRoom) fits(id PolicyID, c *compiled) error {
+	if r == nil || id != 0 && r.counted[id] || len(c.peers) <= r.Peers && len(c.rules) <= r.Rules {
+		return nil
+	}
+	return fmt.Errorf("%w: %d ranges and %d combinations of peers and ports are more than the %d and %d that are left", ErrNoPolicyRoom,
+		len(c.peers), len(c.rules), r.Peers, r.Rules)
+}
+
+// take takes a policy's entries off.
+func (r *PolicyRoom) take(id PolicyID, c *compiled) {
+	if r == nil || r.counted[id] {
+		return
+	}
+	if r.counted == nil {
+		r.counted = map[PolicyID]bool{}
+	}
+	r.counted[id] = true
+	r.Peers, r.Rules = r.Peers-len(c.peers), r.Rules-len(c.rules)
+}
+
 // Number writes a policy, unless it is there already, and returns its number. Keep it with Collect.
-func (p *Policies) Number(policy Policy) (PolicyID, error) {
+func (p *Policies) Number(policy Policy) (PolicyID, error) { return p.NumberWithin(policy, nil) }
+
+// NumberWithin is Number of a policy whose owner has only that room, off which it takes what the policy needs. One that does not fit is not
+// written: ErrNoPolicyRoom.
+func (p *Policies) NumberWithin(policy Policy, room *PolicyRoom) (PolicyID, error) {
 	switch {
 	case len(policy.Rules) == 0:
 		return PolicyClosed, nil
@@ -74,6 +110,10 @@ func (p *Policies) Number(policy Policy) (PolicyID, error) {
 	}
 	source := policy.digest()
 	if id, ok := p.bySource[source]; ok {
+		if err := room.fits(id, p.policies[id]); err != nil {
+			return PolicyClosed, err
+		}
+		room.take(id, p.policies[id])
 		return id, nil
 	}
 	c, err := compile(policy)
@@ -82,6 +122,9 @@ func (p *Policies) Number(policy Policy) (PolicyID, error) {
 	}
 	content := c.digest()
 	id, ok := p.byContent[content]
+	if err := room.fits(id, c); err != nil {
+		return PolicyClosed, err
+	}
 	if !ok {
 		if id, err = p.write(c); err != nil {
 			return PolicyClosed, err
@@ -89,6 +132,7 @@ func (p *Policies) Number(policy Policy) (PolicyID, error) {
 		p.policies[id], p.byContent[content] = c, id
 	}
 	p.bySource[source] = id
+	room.take(id, c)
 	return id, nil
 }
 

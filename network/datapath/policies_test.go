@@ -7,6 +7,42 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+func TestAPolicyThatItsOwnerHasNoRoomForIsNotWritten(t *testing.T) {
+	d := mustLoad(t, testConfig(bpffs(t)))
+	small := Policy{Rules: []Rule{{from("10.0.0.0/8"), []Ports{port(TCP, 80)}}}}
+	other := Policy{Rules: []Rule{{from("10.0.0.0/8"), []Ports{port(TCP, 81)}}}}
+	large := Policy{Rules: []Rule{{from("10.1.0.0/16"), []Ports{{TCP, 1, 65534}}}}} // 30 prefixes
+	for _, p := range []Policy{small, other, large} {
+		entries, err := compile(p)
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(entries.peers), 2)
+	}
+	room := &PolicyRoom{Peers: 100, Rules: 2}
+	first, err := d.Policies.NumberWithin(small, room)
+	require.NoError(t, err)
+	again, err := d.Policies.NumberWithin(small, room) // another interface's, which takes nothing more
+	require.NoError(t, err)
+	require.Equal(t, first, again)
+	require.Equal(t, 1, room.Rules)
+	closed, err := d.Policies.NumberWithin(large, room)
+	require.ErrorIs(t, err, ErrNoPolicyRoom)
+	require.Equal(t, PolicyClosed, closed)
+	_, err = d.Policies.NumberWithin(other, room)
+	require.NoError(t, err, "what fits is written after what does not")
+	require.Zero(t, room.Rules)
+	written, err := d.Policies.Len()
+	require.NoError(t, err)
+	require.Equal(t, 2, written)
+	// Another owner has its own room, also for what is written already.
+	neighbour := &PolicyRoom{Peers: 100, Rules: 100}
+	_, err = d.Policies.NumberWithin(large, neighbour)
+	require.NoError(t, err)
+	_, err = d.Policies.NumberWithin(large, room)
+	require.ErrorIs(t, err, ErrNoPolicyRoom)
+	_, err = d.Policies.NumberWithin(large, neighbour)
+	require.NoError(t, err)
+}
+
 func TestARestartKnowsThePoliciesAndNumbersNoneTwice(t *testing.T) {
 	pins := bpffs(t)
 	d := mustLoad(t, testConfig(pins))
