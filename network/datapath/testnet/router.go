@@ -8,6 +8,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -89,14 +90,15 @@ func (r *Router) Routes() []string {
 	require.NoError(r.t, err)
 	var routes []string
 	for _, route := range list {
-		text := []string{route.Dst.String(), "via"}
+		var hops []string
 		if route.Gw != nil {
-			text = append(text, route.Gw.String())
+			hops = append(hops, route.Gw.String())
 		}
 		for _, hop := range route.MultiPath {
-			text = append(text, hop.Gw.String())
+			hops = append(hops, hop.Gw.String())
 		}
-		routes = append(routes, strings.Join(text, " "))
+		slices.Sort(hops) // which was learned first is chance
+		routes = append(routes, route.Dst.String()+" via "+strings.Join(hops, " "))
 	}
 	return routes
 }
