@@ -7,8 +7,8 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
-	"strconv"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -83,7 +83,7 @@ func (r *Router) Ask(command string) string {
 	return string(out)
 }
 
-// Routes are the kernel's routes of BGP, as "RANGE via ADDRESS ADDRESS", in the kernel's order.
+// Routes are the kernel's routes of BGP, as "RANGE via ADDRESS ADDRESS".
 func (r *Router) Routes() []string {
 	r.t.Helper()
 	list, err := r.ns.links.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Protocol: unix.RTPROT_BGP}, netlink.RT_FILTER_PROTOCOL)
