@@ -84,7 +84,7 @@ func (g *Gateway) applyDocuments(w http.ResponseWriter, r *http.Request, id *Ide
 			return
 		}
 		d := &applying{Gateway: g, r: r, id: id, kinds: c, query: values, tenant: tenant, object: object}
-		done := d.apply(i + 1)
+		done := d.apply(i + 1) //nolint:contextcheck // the request has its context
 		if done.Result == "refused" {
 			answer.Refused++
 		}
@@ -166,7 +166,7 @@ func (a *applying) apply(number int) *appliedDocument {
 	if p != nil {
 		refuse(answer, a.form(), p)
 	} else {
-		a.route(answer, request, a.id) //nolint:contextcheck // the request has its context
+		a.route(answer, request, a.id)
 	}
 	done.Code = answer.code
 	switch answer.code {
@@ -266,10 +266,13 @@ type kept struct {
 	body   bytes.Buffer
 }
 
+// Header implements http.ResponseWriter.
 func (k *kept) Header() http.Header { return k.header }
 
+// WriteHeader implements http.ResponseWriter.
 func (k *kept) WriteHeader(code int) { k.code = code }
 
+// Write implements http.ResponseWriter.
 func (k *kept) Write(text []byte) (int, error) {
 	if k.body.Len()+len(text) > maxAnswer {
 		return 0, fmt.Errorf("the answer has more than %d bytes", maxAnswer)
