@@ -32,13 +32,19 @@ func (c *connection) cluster(of schema.GroupVersionResource) (dynamic.ResourceIn
 	return all.Resource(of), nil
 }
 
-// create makes an object of the cluster's.
-func create(ctx context.Context, c *connection, of schema.GroupVersionResource, o client.Object) error {
+// writing is where an object of the cluster's is written to, and its form there.
+func (c *connection) writing(of schema.GroupVersionResource, o client.Object) (dynamic.ResourceInterface, *unstructured.Unstructured, error) {
 	to, err := c.cluster(of)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	u, err := untyped(of, o)
+	return to, u, err
+}
+
+// create makes an object of the cluster's.
+func create(ctx context.Context, c *connection, of schema.GroupVersionResource, o client.Object) error {
+	to, u, err := c.writing(of, o)
 	if err != nil {
 		return err
 	}
@@ -61,11 +67,7 @@ func read(ctx context.Context, c *connection, of schema.GroupVersionResource, na
 
 // update writes an object of the cluster's that nobody has changed since it was read.
 func update(ctx context.Context, c *connection, of schema.GroupVersionResource, o client.Object) error {
-	to, err := c.cluster(of)
-	if err != nil {
-		return err
-	}
-	u, err := untyped(of, o)
+	to, u, err := c.writing(of, o)
 	if err != nil {
 		return err
 	}
