@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	"github.com/liggitt/tabwriter"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/duration"
-	"sigs.k8s.io/yaml"
 
 	"github.com/mnicloud/mnicloud/cli/account"
 )
@@ -143,21 +141,8 @@ func newTokenListCommand(c *connection) *cobra.Command {
 }
 
 func (c *connection) printTokens(tokens []account.APIToken, output string) error {
-	switch output {
-	case "":
-	case "json":
-		encoder := json.NewEncoder(c.streams.Out)
-		encoder.SetIndent("", "    ")
-		return encoder.Encode(tokens)
-	case "yaml":
-		text, err := yaml.Marshal(tokens)
-		if err != nil {
-			return err
-		}
-		_, err = c.streams.Out.Write(text)
-		return err
-	default:
-		return usagef("-o %s is not a format of this command: json or yaml", output)
+	if output != "" {
+		return c.printValue(tokens, output)
 	}
 	if len(tokens) == 0 {
 		fmt.Fprintln(c.streams.ErrOut, "You have no API token.")

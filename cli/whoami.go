@@ -117,19 +117,27 @@ func (c *connection) whoAmI(ctx context.Context) (myself, error) {
 	return me, nil
 }
 
-func (c *connection) printMyself(me myself, output string) error {
+// printValue prints what is no resource, as JSON or YAML.
+func (c *connection) printValue(value any, output string) error {
 	switch output {
 	case "json":
 		encoder := json.NewEncoder(c.streams.Out)
 		encoder.SetIndent("", "    ")
-		return encoder.Encode(me)
+		return encoder.Encode(value)
 	case "yaml":
-		text, err := yaml.Marshal(me)
+		text, err := yaml.Marshal(value)
 		if err != nil {
 			return err
 		}
 		_, err = c.streams.Out.Write(text)
 		return err
+	}
+	return usagef("-o %s is not a format of this command: json or yaml", output)
+}
+
+func (c *connection) printMyself(me myself, output string) error {
+	if output != "" {
+		return c.printValue(me, output)
 	}
 	table := tabwriter.NewWriter(c.streams.Out, 0, 0, 3, ' ', 0)
 	fmt.Fprintf(table, "User:\t%s\n", me.User)
