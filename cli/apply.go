@@ -42,7 +42,7 @@ tried; when one fails the others are still applied, and the exit code is 1. Only
 that you write are yours: a field that something else has set since is a conflict.`,
 		Example: `  # A file, a folder, standard input
   mni apply -f web.yaml
-  mni apply -f examples/quickstart/
+  mni apply -f shop/
   cat web.yaml | mni apply -f -
 
   # Try: the cloud checks everything and changes nothing

@@ -48,7 +48,7 @@ all of it is deleted, what needs something before what it needs; --dry-run shows
   mni delete vpc net --cascade --dry-run
 
   # What a folder declares
-  mni delete -f examples/quickstart/`,
+  mni delete -f shop/`,
 		SuggestFor:        []string{"rm", "remove"},
 		ValidArgsFunction: c.completeKindsAndNames,
 		RunE: c.run(func(cmd *cobra.Command, args []string) error {

@@ -26,7 +26,7 @@ On a terminal it says what is waited for. When the time is up it says why each o
 Ready, and the exit code is 1.`,
 		Example: `  # Everything in the namespace; everything that a folder declares
   mni wait
-  mni wait -f examples/quickstart/
+  mni wait -f shop/
 
   # Single ones
   mni wait container web db --timeout 30s

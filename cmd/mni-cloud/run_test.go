@@ -254,10 +254,12 @@ func (w *cloud) projected() (left []string) {
 func (w *cloud) quickStart(backwards bool) []*unstructured.Unstructured {
 	w.t.Helper()
 	objects := append(w.documents("examples/quickstart/red.yaml"), w.documents("examples/quickstart/blue.yaml")...)
-	for i := range objects {
-		if objects[i].GetKind() == "Namespace" {
-			w.create(objects[i].DeepCopy())
-		}
+	for _, name := range []string{"red", "blue"} {
+		namespace := &unstructured.Unstructured{}
+		namespace.SetAPIVersion("v1")
+		namespace.SetKind("Namespace")
+		namespace.SetName(name)
+		w.create(namespace)
 	}
 	var out []*unstructured.Unstructured
 	for i := range objects {
@@ -265,10 +267,8 @@ func (w *cloud) quickStart(backwards bool) []*unstructured.Unstructured {
 		if backwards {
 			obj = objects[len(objects)-1-i]
 		}
-		if obj.GetKind() != "Namespace" {
-			w.create(obj)
-			out = append(out, obj)
-		}
+		w.create(obj)
+		out = append(out, obj)
 	}
 	return out
 }

@@ -117,7 +117,7 @@ func TestTheHintsCallTheProgramAsTheUserDid(t *testing.T) {
 	require.Equal(t, `
 Try:
   bin/mni status --instance other
-  bin/mni apply --instance other -f examples/quickstart
+  bin/mni login --instance other --user admin
   bin/mni get --instance other containers -A
   bin/mni down --instance other
 `, out.String())

@@ -89,7 +89,7 @@ func printHints(out io.Writer, mni, flag string) {
 	fmt.Fprintf(out, `
 Try:
   %[1]s status%[2]s
-  %[1]s apply%[2]s -f examples/quickstart
+  %[1]s login%[2]s --user admin
   %[1]s get%[2]s containers -A
   %[1]s down%[2]s
 `, mni, flag)

@@ -35,6 +35,9 @@ func (a *attack) what() string {
 	return strings.TrimSuffix(a.verb+" "+a.kind.gv.String()+" "+a.kind.plural+"/"+a.sub, "/")
 }
 
+// documents is what the fuzzer calls it when an object is applied as one of many documents.
+const documents = "apply"
+
 func pick[T any](rng *rand.Rand, from []T) T { return from[rng.IntN(len(from))] }
 
 // draw draws a request.
@@ -60,6 +63,9 @@ func draw(rng *rand.Rand, f *fuzzer) *attack {
 	a.form(rng)
 	if rng.IntN(3) == 0 {
 		a.deceive(rng, f)
+	}
+	if a.verb == documents {
+		a.body = a.many(rng)
 	}
 	return a
 }
@@ -89,6 +95,14 @@ func (a *attack) write(rng *rand.Rand, f *fuzzer) {
 			a.query.Set("fieldManager", "fuzzer")
 			a.query.Set("force", "true")
 		}
+	case documents:
+		a.query.Set("force", "true")
+		a.header.Set("Content-Type", "application/yaml")
+	case "watch":
+		if rng.IntN(4) != 0 { // from a version on, so that it can go on with the shared watch
+			a.query.Set("resourceVersion", *f.fresh.Load())
+		}
+		return
 	case "delete":
 		object = nil
 	case "deletecollection":
@@ -172,6 +186,24 @@ func (a *attack) deceive(rng *rand.Rand, f *fuzzer) {
 	if a.user == "root" || roleOf(a.user, a.tenant) != "" && a.verb != "get" && a.verb != "list" && a.verb != "watch" && a.verb != "deletecollection" {
 		a.query.Set("dryRun", "All")
 	}
+	if a.verb == documents { // the body alone says where it goes
+		a.query.Set("dryRun", "All")
+	}
+}
+
+// many is the body of a request that applies many documents, of which the attack is the last. Those before it change nothing.
+func (a *attack) many(rng *rand.Rand) string {
+	object := map[string]any{}
+	if json.Unmarshal([]byte(a.body), &object) != nil {
+		return a.body
+	}
+	metadata, _ := object["metadata"].(map[string]any)
+	if a.kind.namespaced && a.inPath != a.tenant {
+		metadata["namespace"] = a.inPath
+	}
+	metadata["name"] = a.name
+	text, _ := json.Marshal(object)
+	return strings.Join(append(pick(rng, [][]string{{}, {"{}"}, {`{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x"}}`}, {`{"kind": 1}`, ""}}), string(text)), "\n---\n")
 }
 
 // request makes the request.
@@ -194,7 +226,10 @@ func (a *attack) request(ctx context.Context) *http.Request {
 		a.query.Set("watch", "true")
 		a.query.Del("limit")
 	}
-	method := map[string]string{"create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE", "deletecollection": "DELETE"}[a.verb]
+	if a.verb == documents {
+		path = "/apply"
+	}
+	method := map[string]string{documents: "POST", "create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE", "deletecollection": "DELETE"}[a.verb]
 	if method == "" {
 		method = http.MethodGet
 	}

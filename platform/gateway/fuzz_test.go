@@ -14,12 +14,14 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
@@ -70,6 +72,9 @@ type fuzzer struct {
 	sent, allowed int
 	// every how many requests the state is looked at.
 	every int
+	// stirred counts the changes that were made for watches to see, and fresh is the version after the last of them.
+	stirred atomic.Int64
+	fresh   atomic.Pointer[string]
 }
 
 func newFuzzer(w *world) *fuzzer {
@@ -92,8 +97,11 @@ func newFuzzer(w *world) *fuzzer {
 				continue
 			}
 			a := &attackable{
-				gv: gv, kind: r.Kind, plural: r.Name, namespaced: r.Namespaced, verbs: r.Verbs, subresources: map[string][]string{},
+				gv: gv, kind: r.Kind, plural: r.Name, namespaced: r.Namespaced, verbs: slices.Clone(r.Verbs), subresources: map[string][]string{},
 				short: gv.Group != "" && !strings.Contains(gv.Group, "."),
+			}
+			if slices.Contains(a.verbs, "patch") {
+				a.verbs = append(a.verbs, documents)
 			}
 			byName[r.Name] = a
 			f.kinds = append(f.kinds, a)
@@ -101,6 +109,10 @@ func newFuzzer(w *world) *fuzzer {
 	}
 	require.NotEmpty(w.t, f.kinds)
 	w.furnish(f.kinds)
+	f.fresh.Store(new(string))
+	for _, k := range f.kinds {
+		f.stir(f.ctx, k)
+	}
 	f.before = f.state()
 	return f
 }
@@ -116,10 +128,42 @@ func (f *fuzzer) state() map[string]string {
 		list, err := f.direct.Resource(k.resource()).List(f.ctx, metav1.ListOptions{})
 		require.NoError(f.t, err)
 		for _, o := range list.Items {
+			if o.GetName() == stirred {
+				continue
+			}
 			state[k.gv.Group+"/"+k.plural+"/"+o.GetNamespace()+"/"+o.GetName()] = o.GetResourceVersion()
 		}
 	}
 	return state
+}
+
+// stirred is the name of the objects that change while they are watched, one of each kind in each tenant. The state is without them.
+const stirred = "stirred"
+
+// stir changes an object of the kind in every tenant, so that those who watch have something to see. It makes them if they are not there.
+func (f *fuzzer) stir(ctx context.Context, k *attackable) {
+	if !k.namespaced || k.gv.Group == "" {
+		return
+	}
+	resource := k.resource()
+	if k.short {
+		resource.Group, resource.Version = resource.Group+".mnicloud.jp", "v1alpha1"
+	}
+	for tenant, namespace := range f.namespaces {
+		object := &unstructured.Unstructured{Object: sample(k, namespace)}
+		object.SetGroupVersionKind(resource.GroupVersion().WithKind(k.kind))
+		object.SetName(stirred)
+		object.SetLabels(map[string]string{"of": markerOf(tenant), "stirred": fmt.Sprint(f.stirred.Add(1))})
+		now, err := f.direct.Resource(resource).Namespace(namespace).Apply(ctx, stirred, object, metav1.ApplyOptions{FieldManager: "stir", Force: true})
+		if err != nil {
+			if ctx.Err() == nil {
+				f.t.Errorf("stir %s: %s", k.plural, err)
+			}
+			return
+		}
+		version := now.GetResourceVersion()
+		f.fresh.Store(&version)
+	}
 }
 
 // changes says what of a state is another than before.
@@ -182,11 +226,16 @@ func (f *fuzzer) attempt(a *attack) error {
 	defer cancel()
 	request, recorder := a.request(ctx), httptest.NewRecorder()
 	if a.verb == "watch" {
-		f.handler.ServeHTTP(&glance{ResponseRecorder: recorder, end: cancel}, request)
+		g := &glance{ResponseRecorder: recorder, end: cancel, begun: func() { f.stir(f.ctx, a.kind) }}
+		f.handler.ServeHTTP(g, request)
+		g.stirring.Wait()
 	} else {
 		f.handler.ServeHTTP(recorder, request)
 	}
-	body := recorder.Body.String()
+	body, code := recorder.Body.String(), recorder.Code
+	if a.verb == documents {
+		code = codeOfLast(body, code)
+	}
 	told := func(format string, args ...any) error {
 		return fmt.Errorf("%s\n%s %s\n%s\n%d %s", fmt.Sprintf(format, args...), request.Method, request.URL, a.body, recorder.Code, body)
 	}
@@ -195,11 +244,11 @@ func (f *fuzzer) attempt(a *attack) error {
 	}
 	may := f.may(a)
 	switch {
-	case may == no && recorder.Code < 400:
+	case may == no && code < 400:
 		return told("%s may not %s", a.user, a.what())
-	case may == no && recorder.Code >= 500:
+	case may == no && code >= 500:
 		return told("%s is refused by a failure", a.user)
-	case may == yes && recorder.Code >= 400:
+	case may == yes && code >= 400:
 		return told("%s may %s", a.user, a.what())
 	case may == yes:
 		f.mu.Lock()
@@ -210,17 +259,38 @@ func (f *fuzzer) attempt(a *attack) error {
 	return nil
 }
 
-// glance records a watch, which has no end of its own: it ends it a moment after the answer has begun.
+// codeOfLast is the code of the last of many documents that were applied.
+func codeOfLast(body string, code int) int {
+	var answer struct {
+		Documents []struct{ Code int }
+	}
+	if json.Unmarshal([]byte(body), &answer) != nil || len(answer.Documents) == 0 {
+		return code
+	}
+	return answer.Documents[len(answer.Documents)-1].Code
+}
+
+// glance records a watch, which has no end of its own: when the answer has begun something happens that it could show, and a moment later it ends.
 type glance struct {
 	*httptest.ResponseRecorder
-	end  func()
-	once sync.Once
+	begun    func()
+	end      func()
+	once     sync.Once
+	stirring sync.WaitGroup
 }
 
 // WriteHeader implements http.ResponseWriter.
 func (g *glance) WriteHeader(code int) {
 	g.ResponseRecorder.WriteHeader(code)
-	g.once.Do(func() { time.AfterFunc(100*time.Millisecond, g.end) })
+	g.once.Do(func() {
+		if code >= http.StatusBadRequest {
+			return
+		}
+		g.stirring.Go(func() {
+			g.begun()
+			time.AfterFunc(100*time.Millisecond, g.end)
+		})
+	})
 }
 
 // Write implements http.ResponseWriter.

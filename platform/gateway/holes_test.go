@@ -1,7 +1,9 @@
 package gateway_test
 
 import (
+	"bufio"
 	"bytes"
+	"errors"
 	"io"
 	"maps"
 	"math/rand/v2"
@@ -140,6 +142,50 @@ var holes = []hole{
 				body = strings.ReplaceAll(body, `acme`, w.namespaces["acme"])
 			}
 			_, _ = io.WriteString(rw, body)
+		},
+	},
+	{
+		name: "the shared watch takes an event for another tenant's", told: `sees an object of`,
+		upstream: func(w *world, r *http.Request, next http.RoundTripper) (*http.Response, error) {
+			response, err := next.RoundTrip(r)
+			if err != nil || r.Header.Get("Impersonate-User") != "mni:gateway" || r.URL.Query().Get("watch") == "" {
+				return response, err
+			}
+			body, exchange := response.Body, strings.NewReplacer(w.namespaces["acme"], w.namespaces["globex"], w.namespaces["globex"], w.namespaces["acme"])
+			read, write := io.Pipe()
+			go func() {
+				lines := bufio.NewScanner(body)
+				lines.Buffer(nil, 1<<20)
+				for lines.Scan() {
+					if _, err := exchange.WriteString(write, lines.Text()+"\n"); err != nil {
+						break
+					}
+				}
+				write.CloseWithError(errors.Join(lines.Err(), body.Close(), io.EOF))
+			}()
+			response.Body = read
+			return response, nil
+		},
+	},
+	{
+		name: "one of many documents is applied as an administrator's", told: crossed,
+		upstream: func(_ *world, r *http.Request, next http.RoundTripper) (*http.Response, error) {
+			if r.URL.Query().Get("fieldManager") == "mni-gateway" {
+				r = r.Clone(r.Context())
+				r.Header.Add("Impersonate-Group", "mni:administrators")
+			}
+			return next.RoundTrip(r)
+		},
+	},
+	{
+		name: "one of many documents goes where it says, whoever sends it", told: crossed,
+		around: func(_ *world, next http.Handler, rw http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			r.Body = io.NopCloser(bytes.NewReader(body))
+			if r.URL.Path == "/apply" && bytes.Contains(body, []byte(`"namespace":"globex"`)) && r.Header.Get("Authorization") != "" {
+				r.Header.Set("Authorization", "Bearer bob")
+			}
+			next.ServeHTTP(rw, r)
 		},
 	},
 }

@@ -122,7 +122,7 @@ spec: {members: [{user: gw-ada, role: owner}]}
 apiVersion: auth.mnicloud.jp/v1alpha1
 kind: Tenant
 metadata: {name: gw-blue}
-spec: {members: [{user: gw-eve, role: owner}]}
+spec: {members: [{user: gw-eve, role: owner}, {user: gw-ada, role: viewer}]}
 `
 
 // gatewayDocuments are both documents of the seeds, and what the Vpc needs to have a workload.
@@ -160,13 +160,19 @@ func TestUsersDoEverythingThroughTheGatewayAndSeeTheirOwnTenantsOnly(t *testing.
 		t.Fatalf("%v\n%s", err, out)
 	}
 	eventually(t, "gw-ada and gw-eve are members", func(ctx context.Context) error {
-		for p, role := range map[*person]string{ada: `"name": "tenant-a"`, eve: `"name": "gw-blue"`} {
-			if out, err := p.try(ctx, "", "mni", "whoami", "-o", "json"); err != nil || !strings.Contains(out, role) {
-				return fmt.Errorf("whoami: %w: %s", err, out)
+		for p, tenants := range map[*person][]string{ada: {"tenant-a", "gw-blue"}, eve: {"gw-blue"}} {
+			out, err := p.try(ctx, "", "mni", "whoami", "-o", "json")
+			for _, tenant := range tenants {
+				if err != nil || !strings.Contains(out, `"name": "`+tenant+`"`) {
+					return fmt.Errorf("whoami: %w: %s", err, out)
+				}
 			}
 		}
 		return nil
 	})
+
+	ada.refused("choose one with --tenant", "", "get", "vpc") // which of the two?
+	ada.mni("", "tenant", "use", "tenant-a")
 
 	if out := ada.mni(gatewayDocuments, "apply", "-f", "-"); out != "vpc/demo-vpc created\nsubnet/front created\ncontainer/web created\nfloatingip/my-fip created\n" {
 		t.Errorf("mni apply: %s", out)
@@ -176,9 +182,21 @@ func TestUsersDoEverythingThroughTheGatewayAndSeeTheirOwnTenantsOnly(t *testing.
 	ada.contains("web", ada.mni("", "exec", "web", "--", "hostname"))
 	ada.contains("10.42.0.0/16", ada.mni("", "get", "vpc"))
 	ada.contains("Tenant A Shared VPC", ada.mni("", "get", "vpcs.v1alpha.vpc", "demo-vpc", "-o", "yaml"))
-	if out := ada.mni("", "get", "tenants", "-o", "name"); out != "tenant.auth.mnicloud.jp/tenant-a\n" {
+	if out := ada.mni("", "get", "tenants", "-o", "name"); out != "tenant.auth.mnicloud.jp/gw-blue\ntenant.auth.mnicloud.jp/tenant-a\n" {
 		t.Errorf("the tenants that gw-ada sees: %s", out)
 	}
+
+	// Another tenant has a Vpc of the same name and CIDR. There gw-ada may look, and no more.
+	eve.mni(strings.ReplaceAll(seeds.Vpc, "tenant-a", "gw-blue"), "apply", "-f", "-")
+	ada.mni("", "tenant", "use", "gw-blue")
+	ada.contains("10.42.0.0/16", ada.mni("", "get", "vpc", "demo-vpc"))
+	ada.contains("gw-blue", ada.mni("", "whoami"))
+	ada.refused("forbidden", "y\n", "delete", "vpc", "demo-vpc", "--yes")
+	ada.refused("forbidden", strings.ReplaceAll(gatewayDocuments, "tenant-a", "gw-blue"), "apply", "-f", "-")
+	if out := ada.mni("", "get", "containers", "-o", "name"); out != "" {
+		t.Errorf("gw-ada sees in gw-blue: %s", out)
+	}
+	ada.mni("", "tenant", "use", "tenant-a")
 
 	ada.mni("", "kubeconfig", ada.kubeconfig())
 	ada.contains("demo-vpc", ada.kubectl("", "get", "vpc", "-o", "name"))
