@@ -321,7 +321,8 @@ func (f *fuzzer) shows(a *attack, body string, header http.Header) string {
 		return "the hash of a password"
 	}
 	for tenant, namespace := range f.namespaces {
-		if namespace != a.known && strings.Contains(text, namespace) {
+		repeated := a.verb == documents && strings.Contains(a.body, namespace) // the answer names what each document is about, as it says itself
+		if namespace != a.known && !repeated && strings.Contains(text, namespace) {
 			return "the namespace of " + tenant
 		}
 		if roleOf(user, tenant) == "" && strings.Contains(text, markerOf(tenant)) {

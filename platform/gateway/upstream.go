@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
+	"time"
 
 	"k8s.io/client-go/rest"
 )
@@ -16,6 +18,9 @@ type upstream struct {
 	// objects carries requests for objects; streams those that change to another protocol, over HTTP/1.1.
 	objects, streams http.RoundTripper
 }
+
+// dialTimeout is how long a connection for a stream may take to come up.
+const dialTimeout = 10 * time.Second
 
 func newUpstream(config *rest.Config) (*upstream, error) {
 	base, _, err := rest.DefaultServerUrlFor(config)
@@ -28,9 +33,28 @@ func newUpstream(config *rest.Config) (*upstream, error) {
 	if u.objects, err = rest.TransportFor(config); err != nil {
 		return nil, err
 	}
-	config.NextProtos = []string{"http/1.1"}
-	u.streams, err = rest.TransportFor(config)
+	u.streams, err = newStreams(config)
 	return u, err
+}
+
+// newStreams carries requests that change to another protocol, over HTTP/1.1, each on a connection of its own: one that was kept may be
+// closed by the API server just then, and what must not happen twice (exec is a POST) is not sent again.
+func newStreams(config *rest.Config) (http.RoundTripper, error) {
+	security, err := rest.TLSConfigFor(config)
+	if err != nil {
+		return nil, err
+	}
+	transport := &http.Transport{
+		TLSClientConfig: security, DisableKeepAlives: true, TLSHandshakeTimeout: dialTimeout,
+		Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext,
+	}
+	if config.Proxy != nil {
+		transport.Proxy = config.Proxy
+	}
+	if config.Dial != nil {
+		transport.DialContext = config.Dial
+	}
+	return rest.HTTPWrappersForConfig(config, transport)
 }
 
 // maxAnswer is how many bytes of one answer are held in memory at most.
