@@ -49,7 +49,7 @@ func draw(rng *rand.Rand, f *fuzzer) *attack {
 		verbs = a.kind.subresources[a.sub]
 	}
 	a.verb = pick(rng, verbs)
-	if a.verb == "watch" && rng.IntN(10) != 0 {
+	if a.verb == "watch" && rng.IntN(5) != 0 {
 		a.verb = "list"
 	}
 	a.tenant = pick(rng, []string{"acme", "globex"})

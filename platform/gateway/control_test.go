@@ -66,6 +66,19 @@ func (f *fuzzer) controlOf(rng *rand.Rand, k *attackable, verb, sub string) erro
 	return nil
 }
 
+// watchAll watches every kind for a moment, as somebody who sees all.
+func (f *fuzzer) watchAll() error {
+	for _, k := range f.kinds {
+		if slices.Contains(k.verbs, "watch") {
+			a := &attack{user: "root", verb: "watch", kind: k, tenant: "acme", inPath: "acme", query: url.Values{}, header: http.Header{"Accept": {"application/json"}}}
+			if err := f.attempt(a); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // reaches makes a request that must come to the node where the workload runs.
 func (f *fuzzer) reaches(a *attack) error {
 	a.query.Set("stdout", "true")

@@ -288,7 +288,7 @@ func (g *glance) WriteHeader(code int) {
 		}
 		g.stirring.Go(func() {
 			g.begun()
-			time.AfterFunc(100*time.Millisecond, g.end)
+			time.AfterFunc(50*time.Millisecond, g.end)
 		})
 	})
 }
