@@ -200,6 +200,9 @@ func (r *interfaceReconciler) finalize(ctx context.Context, nic *netv1.NetworkIn
 			return err
 		}
 		if state == claim.Alive {
+			if err := r.keep(ctx, nic); err != nil {
+				return err
+			}
 			return r.write(ctx, nic, nic.Status.DeepCopy(), conditions.Waiting(reasonWaitingForPod,
 				"the interface goes when its Pod is deleted: "+pod.Namespace+"/"+pod.Name))
 		}
@@ -216,6 +219,20 @@ func (r *interfaceReconciler) finalize(ctx context.Context, nic *netv1.NetworkIn
 		return err
 	}
 	return finalizer.Remove(ctx, r.client, nic, netv1.Finalizer)
+}
+
+// keep leases the addresses that an interface has anew if somebody took a lease away: until it is gone its Pod sends from them, and nobody
+// else may.
+func (r *interfaceReconciler) keep(ctx context.Context, nic *netv1.NetworkInterface) error {
+	if nic.Status.Address == "" {
+		return nil
+	}
+	subnet, vpc, err := r.network(ctx, nic)
+	if err != nil {
+		return err
+	}
+	_, err = r.addresses.Allocate(ctx, nic, subnet, vpc, nic.Status.DeepCopy())
+	return err
 }
 
 func (r *interfaceReconciler) write(ctx context.Context, nic *netv1.NetworkInterface, status *netv1.NetworkInterfaceStatus, o conditions.Result) error {

@@ -120,7 +120,13 @@ func TestAnInterfaceThatIsToGoWaitsForItsPod(t *testing.T) {
 	w.remove(nic)
 	w.eventually("it waits", func() bool { return w.why(w.nic("web-0")) == reasonWaitingForPod })
 	require.Contains(t, readyOf(w.nic("web-0")).Message, ns+"/web")
-	require.Len(t, w.leases()[string(nic.UID)], 2)
+	before := w.leases()[string(nic.UID)]
+	require.Len(t, before, 2)
+	for _, name := range before {
+		w.remove(&netv1.IPLease{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+	w.eventually("leases that somebody deleted are back, as the Pod lives", func() bool { return len(w.leases()[string(nic.UID)]) == 2 })
+	require.ElementsMatch(t, before, w.leases()[string(nic.UID)])
 
 	next := w.pod(ns, "next", netv1.AnnotationSubnet, "a", netv1.AnnotationInterface, "web-0")
 	w.told(next, reasonInterfaceDeleting)
