@@ -85,6 +85,7 @@ Exit codes: 0 done, 1 something failed, 2 the command line was not understood.`,
 		newDepsCommand(c),
 		newLogsCommand(c),
 		newExecCommand(c),
+		newAuditCommand(c),
 		newExplainCommand(c),
 		newAPIResourcesCommand(c),
 	)

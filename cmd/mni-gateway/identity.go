@@ -36,6 +36,7 @@ func (u *users) Authenticate(r *http.Request) (*gateway.Identity, error) {
 	}
 	id := &gateway.Identity{
 		User: who.UserName, Name: who.User, Groups: who.Groups, Administrator: slices.Contains(who.Groups, authv1.GroupAdministrators),
+		Session: who.Session, Token: who.Token,
 	}
 	id.Tenants, err = u.namespaces(r.Context(), id)
 	return id, err

@@ -21,6 +21,8 @@ type Identity struct {
 	User string
 	// Name of the User object: "alice".
 	Name string
+	// Session is the ID of the session that the request came by, or Token that of the API token. They are for the audit trail, and no secrets.
+	Session, Token string
 	// Groups as Kubernetes knows them, each beginning with "mni:".
 	Groups []string
 	// Administrator tells whether the user is one of the cloud's administrators. It decides what is listed, not what is allowed.

@@ -8,6 +8,7 @@
 // +kubebuilder:rbac:groups=auth.mnicloud.jp,resources=users,verbs=get;list;watch;update;patch
 // +kubebuilder:rbac:groups=auth.mnicloud.jp,resources=tenants,verbs=get;list;watch;update;patch;delete
 // +kubebuilder:rbac:groups=auth.mnicloud.jp,resources=tenants/owners,verbs=update
+// +kubebuilder:rbac:groups=auth.mnicloud.jp,resources=tenants/audit,verbs=get
 // +kubebuilder:rbac:groups=auth.mnicloud.jp,resources=users/status;tenants/status,verbs=get;update;patch
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups="",resources=resourcequotas;limitranges,verbs=get;list;watch;create;patch

@@ -127,7 +127,7 @@ func renderRights(tenant *authv1.Tenant) []client.Object {
 	}{
 		{authv1.RoleViewer, []rbacv1.PolicyRule{rule("tenants", "get", "list", "watch")}, authv1.Roles()},
 		{authv1.RoleAdmin, []rbacv1.PolicyRule{rule("tenants", "update", "patch")}, []authv1.Role{authv1.RoleOwner, authv1.RoleAdmin}},
-		{authv1.RoleOwner, []rbacv1.PolicyRule{rule("tenants", "delete"), rule("tenants/owners", "update")}, []authv1.Role{authv1.RoleOwner}},
+		{authv1.RoleOwner, []rbacv1.PolicyRule{rule("tenants", "delete"), rule("tenants/owners", "update"), rule("tenants/audit", "get")}, []authv1.Role{authv1.RoleOwner}},
 	} {
 		meta := metav1.ObjectMeta{Name: rightsName(tenant.UID, right.role), Labels: labelsOf(tenant)}
 		out = append(out, &rbacv1.ClusterRole{ObjectMeta: meta, Rules: right.rules},

@@ -24,6 +24,8 @@ type Identity struct {
 	Groups   []string
 	// Session is the ID of the session; empty for an API token.
 	Session string
+	// Token is the ID of the API token; empty for a session.
+	Token string
 	// Expires is when the session or the API token ends.
 	Expires time.Time
 	// MustChangePassword says that the User may only do that. Groups is empty then.
@@ -84,7 +86,9 @@ func (s *Service) byToken(ctx context.Context, text string) (Identity, error) {
 	if !s.holds(kept, kindToken, user) {
 		return Identity{}, ErrToken
 	}
-	return s.identity(ctx, user, kept, "")
+	who, err := s.identity(ctx, user, kept, "")
+	who.Token = given.id
+	return who, err
 }
 
 // find reads an object where a cache may be, and from the API server when it is not there: it may be new.
