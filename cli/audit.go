@@ -128,7 +128,7 @@ func (c *connection) audit(ctx context.Context, o *auditOptions) error {
 	if err != nil {
 		return err
 	}
-	trail := &trail{o: o, table: tabwriter.NewWriter(c.streams.Out, 0, 0, 3, ' ', tabwriter.RememberWidths), ask: func(q *account.AuditQuery) ([]account.AuditEntry, string, error) {
+	trail := &trail{o: o, every: pollEvery, table: tabwriter.NewWriter(c.streams.Out, 0, 0, 3, ' ', tabwriter.RememberWidths), ask: func(q *account.AuditQuery) ([]account.AuditEntry, string, error) {
 		tokens, err := source.Tokens(ctx)
 		if err != nil {
 			return nil, "", err
@@ -169,6 +169,8 @@ func (c *connection) refusedAudit(tenant string, err error) error {
 type trail struct {
 	o     *auditOptions
 	table *tabwriter.Writer
+	// every is how often it is asked for when it is followed.
+	every time.Duration
 	ask   func(*account.AuditQuery) (entries []account.AuditEntry, next string, err error)
 }
 
@@ -224,7 +226,9 @@ func (t *trail) follow(ctx context.Context) error {
 				return err
 			}
 			header = false
-			q.Since = entries[len(entries)-1].Time.Add(-settles)
+			if newest := entries[len(entries)-1].Time.Add(-settles); newest.After(q.Since) {
+				q.Since = newest
+			}
 		}
 		for key, at := range shown {
 			if at.Before(q.Since) {
@@ -235,7 +239,7 @@ func (t *trail) follow(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(pollEvery):
+		case <-time.After(t.every):
 		}
 	}
 }

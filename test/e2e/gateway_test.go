@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -186,13 +187,24 @@ func TestUsersDoEverythingThroughTheGatewayAndSeeTheirOwnTenantsOnly(t *testing.
 	ada.contains("hello from web", ada.kubectl("", "logs", "web"))
 	ada.contains("web", ada.kubectl("", "exec", "web", "--", "hostname"))
 
+	eventually(t, "gw-ada reads who did what", func(ctx context.Context) error {
+		out, err := ada.try(ctx, "", "mni", "audit", "-o", "wide")
+		for _, told := range []string{`gw-ada +apply +vpcs +demo-vpc +ok`, `gw-ada +apply +containers +web +ok`, `gw-ada +exec +pods +web\S* +ok`, `gw-ada +log +pods +web\S* +ok`, `session [0-9a-z]+`} {
+			if err == nil && !regexp.MustCompile(told).MatchString(out) {
+				err = fmt.Errorf("%s is not in:\n%s", told, out)
+			}
+		}
+		return err
+	})
+	admin.contains("gw-ada", admin.mni("", "audit", "-t", "tenant-a", "--verb", "apply"))
+
 	eve.mni("", "kubeconfig", eve.kubeconfig())
 	for _, kind := range []string{"vpc", "subnet", "container", "pods", "events"} {
 		if out := eve.mni("", "get", kind, "-A", "-o", "name"); out != "" {
 			t.Errorf("gw-eve sees: %s", out)
 		}
 	}
-	for _, args := range [][]string{{"get", "vpc"}, {"logs", "web"}, {"exec", "web", "--", "hostname"}, {"delete", "vpc", "demo-vpc"}, {"describe", "container", "web"}} {
+	for _, args := range [][]string{{"get", "vpc"}, {"logs", "web"}, {"exec", "web", "--", "hostname"}, {"delete", "vpc", "demo-vpc"}, {"describe", "container", "web"}, {"audit"}} {
 		if args[0] == "exec" {
 			args = append([]string{"exec", "--tenant", "tenant-a"}, args[1:]...)
 		} else {
