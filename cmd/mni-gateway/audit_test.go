@@ -46,6 +46,10 @@ func TestAnOwnerReadsTheAuditTrailFromTheCommandLine(t *testing.T) {
 		code, _ := w.send(http.MethodDelete, vpcsOf("audited")+"/web", token, "")
 		return code == 403
 	})
+	id := strings.Fields(h.must("", "token", "ls"))[6]
+	w.eventually("the token is told of", func() bool {
+		return strings.Contains(h.must("", "audit", "--resource", "tokens", "--verb", "create"), id+"   ok")
+	})
 	var told string
 	w.eventually("all is told", func() bool {
 		told = h.must("", "audit", "-o", "wide", "--resource", "vpc")

@@ -11,14 +11,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mnicloud/mnicloud/platform/audit"
 	"github.com/mnicloud/mnicloud/platform/gateway"
 	authv1 "github.com/mnicloud/mnicloud/services/auth/api/v1alpha1"
 	"github.com/mnicloud/mnicloud/services/auth/session"
 )
 
 // entrances are the paths that people without a token come in by, and who has one goes out by.
-func entrances(u *users, log *slog.Logger) map[string]http.Handler {
-	door := &door{u, u.sessions, log}
+func entrances(u *users, trail *audit.Trail, log *slog.Logger) map[string]http.Handler {
+	door := &door{u, u.sessions, trail, log}
 	return map[string]http.Handler{
 		"/login":    post(door.login),
 		"/refresh":  post(door.refresh),
@@ -33,6 +34,7 @@ func entrances(u *users, log *slog.Logger) map[string]http.Handler {
 type door struct {
 	users   *users
 	service *session.Service
+	trail   *audit.Trail
 	log     *slog.Logger
 }
 

@@ -136,7 +136,7 @@ func (o *options) serve(ctx context.Context, api *rest.Config, faces []face, log
 	o.trail.Namespace, o.trail.Log = authv1.SystemNamespace, log
 	trail := audit.New(live, o.trail)
 	g, err := gateway.New(gateway.Config{
-		Upstream: api, Authenticator: people, Open: entrances(people, log), Consoles: o.consoles, Limits: o.limits, Trail: trail, Log: log,
+		Upstream: api, Authenticator: people, Open: entrances(people, trail, log), Consoles: o.consoles, Limits: o.limits, Trail: trail, Log: log,
 	})
 	if err != nil {
 		return err

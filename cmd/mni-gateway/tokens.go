@@ -72,8 +72,14 @@ func (d *door) tokens(w http.ResponseWriter, r *http.Request) {
 	if life == 0 {
 		life = usualTokenLife
 	}
+	entry, ok := d.record(w, r, who, form.Tenant, "create", "")
+	if !ok {
+		return
+	}
 	text, token, err := d.service.CreateToken(r.Context(), who.User, form.Name, life, form.Scope)
-	d.say(w, r, madeToken{token, text}, d.refused("making a token", err))
+	err = d.refused("making a token", err)
+	entry.done(token.ID, http.StatusOK, err)
+	d.say(w, r, madeToken{token, text}, err)
 }
 
 // token revokes an API token of who is logged in.
@@ -82,7 +88,18 @@ func (d *door) token(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	err := d.service.RevokeToken(r.Context(), who.User, path.Base(r.URL.Path))
+	id := path.Base(r.URL.Path)
+	tenant, err := d.scopeOf(r.Context(), who.User, id)
+	if err != nil {
+		d.say(w, r, nil, d.refused("finding a token", err))
+		return
+	}
+	entry, ok := d.record(w, r, who, tenant, "delete", id)
+	if !ok {
+		return
+	}
+	err = d.service.RevokeToken(r.Context(), who.User, id)
+	entry.done("", http.StatusNoContent, d.refused("revoking a token", err))
 	if errors.Is(err, session.ErrToken) {
 		gateway.Refuse(w, r, http.StatusNotFound, "you have no API token with this ID")
 		return

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -34,7 +35,7 @@ func (g *Gateway) record(r *http.Request, id *Identity, t *target, query url.Val
 		return nil, nil
 	}
 	e := &recorded{trail: g.config.Trail, tenants: own, tenant: audit.Tenant{UID: t.namespace, Name: t.tenant}, entry: audit.Entry{
-		User: id.Name, Session: id.Session, Token: id.Token, Source: sourceOf(r),
+		User: id.called(), Session: id.Session, Token: id.Token, Source: Source(r),
 		Verb: t.verb, Group: t.Group, Resource: t.plural, Name: t.name,
 	}}
 	if own {
@@ -55,13 +56,21 @@ func (g *Gateway) record(r *http.Request, id *Identity, t *target, query url.Val
 	return e, nil
 }
 
-// sourceOf is the address that a request's connection comes from. What headers say of others, anybody can write.
-func sourceOf(r *http.Request) string {
+// Source is the address that a request's connection comes from. What headers say of others, anybody can write.
+func Source(r *http.Request) string {
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return ""
 	}
 	return from.Addr().Unmap().WithZone("").String()
+}
+
+// called is how an audit trail calls somebody: by the User's name, or, who is no User, as Kubernetes does, with names for namespaces.
+func (id *Identity) called() string {
+	if id.Name != "" {
+		return id.Name
+	}
+	return id.toNames().Replace(strings.TrimPrefix(id.User, impersonated))
 }
 
 // dryRun tells whether the API server will take a request for a dry run. Other values than these it refuses.
