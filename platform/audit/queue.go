@@ -121,4 +121,6 @@ func (b *batch) add(line []byte, at time.Time) {
 }
 
 // idle tells whether nothing would be lost with the queue.
-func (q *queue) idle() bool { return q.held == 0 && q.batch == nil && q.chunk == nil && len(q.stored) == 0 }
+func (q *queue) idle() bool {
+	return q.held == 0 && q.batch == nil && q.chunk == nil && len(q.stored) == 0
+}

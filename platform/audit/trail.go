@@ -207,12 +207,20 @@ func (t *Trail) Run(ctx context.Context) error {
 	}
 }
 
-// Close stores what there is. It is called when nothing more is recorded.
+// Close stores what there is, and tries again until the context ends. It is called when nothing more is recorded.
 func (t *Trail) Close(ctx context.Context) error {
 	for {
 		stored, err := t.store(ctx, true)
-		if err != nil || stored == 0 {
+		if err == nil && stored == 0 {
+			return nil
+		}
+		if err == nil {
+			continue
+		}
+		select {
+		case <-ctx.Done():
 			return err
+		case <-time.After(interval):
 		}
 	}
 }

@@ -70,7 +70,7 @@ func New(config Config) (*Gateway, error) {
 	g := &Gateway{
 		config: config, upstream: up, kinds: kinds, checks: &checks{}, consoles: consoles, consoleFiles: newConsoleFiles(),
 		limiter: newLimiter(config.Limits), addresses: newLimiter(byAddress), browsers: newLimiter(byBrowser),
-		trails: newLimiter(byReader),
+		trails: newLimiter(ofReaders(config.Limits)),
 	}
 	g.shared = newShared(up, func(kind string, err error) {
 		config.Log.Info("a shared watch stopped; it begins anew", "kind", kind, "error", err)

@@ -18,8 +18,11 @@ import (
 // auditPath is where tenants' audit trails are read.
 const auditPath = "audit"
 
-// byReader are the limits of requests for audit trails by one user: each may read many chunks.
-var byReader = Limits{PerSecond: 5, Burst: 50, AtOnce: 2}
+// ofReaders are the limits of one user's requests for audit trails: a small part of all, for each may read many chunks.
+func ofReaders(all Limits) Limits {
+	all = all.complete()
+	return Limits{PerSecond: all.PerSecond / 20, Burst: max(1, all.Burst/8), AtOnce: max(1, all.AtOnce/500)}
+}
 
 // auditParameters are those of a request for an audit trail.
 var auditParameters = []string{"tenant", "former", "since", "until", "user", "verb", "resource", "name", "limit", "continue"}
