@@ -148,7 +148,7 @@ func TestWhatIsTooOldAndWhatIsTooMuchGoes(t *testing.T) {
 		"the newest, too much":    {[]about{of("a", 1, 5000), of("b", 0, 1<<30)}, "a"},
 		"all too old":             {[]about{of("a", 91, 5000), of("b", 91, 5000)}, "ba"},
 		"some too old":            {[]about{of("a", 91, 5000), of("b", 89, 5000)}, "a"},
-		"too many":                {[]about{of("a", 3, 4000), of("b", 2, 4000), of("c", 1, 4000), of("d", 0, 1500)}, "ba"},
+		"too many":                {[]about{of("a", 3, 4000), of("b", 2, 4000), of("c", 1, 4000), of("d", 0, 2500)}, "ba"},
 		"small ones before large": {[]about{of("a", 3, 1500), of("b", 2, 9000), of("c", 1, 4000)}, "ba"},
 	} {
 		t.Run(name, func(t *testing.T) {

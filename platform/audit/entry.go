@@ -71,7 +71,7 @@ func clean(text string, limit int) string {
 		return text
 	}
 	end := min(len(text), limit-len(ellipsis))
-	for !utf8.RuneStart(text[end]) {
+	for end < len(text) && !utf8.RuneStart(text[end]) {
 		end--
 	}
 	return text[:end] + ellipsis

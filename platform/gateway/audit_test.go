@@ -188,6 +188,7 @@ func TestADeletionIsADryRunOnlyIfTheAPIServerTakesItForOne(t *testing.T) {
 		require.Equal(t, 201, w.send("alice", http.MethodPost, vpcs, demoVpc).code)
 		require.Equal(t, 200, w.send("alice", http.MethodDelete, vpcs+"/demo"+deletion.query, deletion.body).code)
 		gone := w.send("alice", http.MethodGet, vpcs+"/demo", "").code == 404
+		t.Logf("%s with %s: deleted %v", deletion.query, deletion.body, gone)
 		told := w.soonTold("olga", "acme", "", 1)
 		if gone {
 			w.eventually("the deletion is told", func() bool {
