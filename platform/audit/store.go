@@ -108,7 +108,8 @@ func (t *Trail) addBatch(ctx context.Context, q *queue) error {
 	if q.chunk.version == "" {
 		err := t.client.Create(ctx, stored, fieldOwner)
 		if err == nil {
-			return t.added(ctx, q, next, stored)
+			t.added(ctx, q, next, stored)
+			return nil
 		}
 		if !apierrors.IsAlreadyExists(err) {
 			return fmt.Errorf("make a chunk: %w", err)
@@ -127,7 +128,8 @@ func (t *Trail) addBatch(ctx context.Context, q *queue) error {
 	if err != nil {
 		return err
 	}
-	return t.added(ctx, q, next, stored)
+	t.added(ctx, q, next, stored)
+	return nil
 }
 
 // learn reads which version a chunk has.
@@ -152,11 +154,11 @@ func (t *Trail) patchBatch(ctx context.Context, q *queue, stored *corev1.ConfigM
 }
 
 // added notes that a batch is in its chunk, and compresses that if it is full. A chunk that is not compressed is as good.
-func (t *Trail) added(ctx context.Context, q *queue, next *chunk, stored *corev1.ConfigMap) error {
+func (t *Trail) added(ctx context.Context, q *queue, next *chunk, stored *corev1.ConfigMap) {
 	next.version = stored.ResourceVersion
 	q.chunk = next
 	if !next.full(t.options.Now()) {
-		return nil
+		return
 	}
 	q.chunk = nil
 	patch, err := seal(stored)
@@ -166,5 +168,4 @@ func (t *Trail) added(ctx context.Context, q *queue, next *chunk, stored *corev1
 	if err != nil {
 		t.options.Log.Info("a full chunk of the audit trail was not compressed", "chunk", next.name, "error", err)
 	}
-	return nil
 }

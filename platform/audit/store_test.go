@@ -49,10 +49,10 @@ func (l *ledger) now() time.Time {
 }
 
 // pass lets time pass.
-func (l *ledger) pass(time time.Duration) {
+func (l *ledger) pass(d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.clock = l.clock.Add(time)
+	l.clock = l.clock.Add(d)
 }
 
 func newLedger(t *testing.T) *ledger {
