@@ -64,7 +64,7 @@ another time. Requests that only look, and dry runs, leave no trace.`,
 	flags.StringVar(&o.Name, "name", "", "only what was done to resources of this name")
 	flags.IntVar(&o.limit, "limit", 50, "how many entries at most; 0 is all")
 	flags.BoolVarP(&o.follow, "follow", "f", false, "the oldest first, and go on with what is done from now on")
-	flags.BoolVar(&o.Former, "former", false, "of tenants of that name that are no more (administrators of the cloud)")
+	flags.BoolVar(&o.Former, "former", false, "also of tenants of that name that are no more (administrators of the cloud)")
 	flags.StringVarP(&o.output, "output", "o", "", "how to print: json, yaml, wide")
 	completeWords(cmd, "verb", auditVerbs...)
 	completeWords(cmd, "output", "json", "yaml", "wide")

@@ -133,6 +133,9 @@ func (o *options) serve(ctx context.Context, api *rest.Config, faces []face, log
 		return err
 	}
 	people := &users{sessions: service, tenants: known}
+	if o.trail.Age < 0 || o.trail.Bytes < 0 {
+		return errors.New("--audit-age and --audit-bytes must not be negative")
+	}
 	o.trail.Namespace, o.trail.Log = authv1.SystemNamespace, log
 	trail := audit.New(live, o.trail)
 	g, err := gateway.New(gateway.Config{

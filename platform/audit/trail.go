@@ -70,6 +70,8 @@ const (
 	atOnce = 8
 	// storeTimeout bounds one write.
 	storeTimeout = 10 * time.Second
+	// sayEvery is how often the log is told that nothing can be written.
+	sayEvery = 10 * time.Second
 )
 
 // Trail records entries and reads them. It must run (Run), and be closed at last (Close).
@@ -195,13 +197,15 @@ func (t *Trail) Run(ctx context.Context) error {
 	collector.Go(func() { t.collect(ctx) })
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
+	var said time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
 		}
-		if _, err := t.store(ctx, false); err != nil && ctx.Err() == nil {
+		if _, err := t.store(ctx, false); err != nil && ctx.Err() == nil && time.Since(said) > sayEvery {
+			said = time.Now()
 			t.options.Log.Error("the audit trail is not written", "waiting", t.waiting(), "error", err)
 		}
 	}

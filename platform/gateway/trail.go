@@ -36,7 +36,7 @@ type auditTrail struct {
 }
 
 // audit answers with a tenant's audit trail, to who may read it: who has the right to get tenants/audit of that name, which exists to be
-// asked about. Those of former Tenants, who are no more, are for who has it of all.
+// asked about. With former it is that of all Tenants that ever had the name, for who has the right of all.
 func (g *Gateway) audit(w http.ResponseWriter, r *http.Request, id *Identity, c *catalog) {
 	release, p := g.trails.enter(id.User)
 	if p == nil {
