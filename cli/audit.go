@@ -149,7 +149,7 @@ func (c *connection) audit(ctx context.Context, o *auditOptions) error {
 		fmt.Fprintf(c.streams.ErrOut, "Nothing of the kind is in the audit trail of tenant %s.\n", printable(o.Tenant))
 		return nil
 	}
-	return trail.print(entries, true)
+	return trail.tell(entries, true)
 }
 
 // refusedAudit says which tenants there are, when one is named that is not the user's.
@@ -222,7 +222,7 @@ func (t *trail) follow(ctx context.Context) error {
 			return known
 		})
 		if len(entries) > 0 {
-			if err := t.print(entries, header); err != nil {
+			if err := t.tell(entries, header); err != nil {
 				return err
 			}
 			header = false
@@ -244,7 +244,7 @@ func (t *trail) follow(ctx context.Context) error {
 	}
 }
 
-func (t *trail) print(entries []account.AuditEntry, header bool) error {
+func (t *trail) tell(entries []account.AuditEntry, header bool) error {
 	table, wide := t.table, t.o.output == "wide"
 	if header {
 		fmt.Fprint(table, "TIME\tUSER\tVERB\tRESOURCE\tNAME\tRESULT")

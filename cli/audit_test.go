@@ -32,14 +32,14 @@ func TestAnAuditTrailIsPrintedWithoutWhatCouldMoveACursor(t *testing.T) {
 		auditAt(10, 0, account.AuditEntry{User: "bob", Verb: "exec", Resource: "pods", Name: "web", Session: "89ab"}),
 	}
 	var out bytes.Buffer
-	require.NoError(t, printed(&auditOptions{}, &out, nil).print(entries, true))
+	require.NoError(t, printed(&auditOptions{}, &out, nil).tell(entries, true))
 	require.Equal(t, ""+
 		"TIME                  USER   VERB     RESOURCE   NAME        RESULT\n"+
 		"2026-11-30 10:02:00   ada    create   vpcs       web         ok\n"+
 		"2026-11-30 10:01:00   eve    delete   vpcs       \"\\x1b[2J\"   403 Forbidden (12 times since 09:58:00)\n"+
 		"2026-11-30 10:00:00   bob    exec     pods       web         unknown\n", out.String())
 	out.Reset()
-	require.NoError(t, printed(&auditOptions{output: "wide"}, &out, nil).print(entries[:2], true))
+	require.NoError(t, printed(&auditOptions{output: "wide"}, &out, nil).tell(entries[:2], true))
 	require.Regexp(t, `RESULT +SOURCE +BY\n.* ok +192.0.2.7 +session 0123\n.*\) +token 4567\n$`, out.String())
 }
 
