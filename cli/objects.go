@@ -25,8 +25,8 @@ var (
 // kindOf are the kinds of those.
 var kindOf = map[schema.GroupVersionResource]string{tenantsResource: "Tenant", usersResource: "User", accountsResource: "ServiceAccount"}
 
-// place is where objects of the kind are: in the tenant that is worked in, or the cluster's.
-func (c *connection) place(of schema.GroupVersionResource) (dynamic.ResourceInterface, error) {
+// whereabouts is where objects of the kind are: in the tenant that is worked in, or the cluster's.
+func (c *connection) whereabouts(of schema.GroupVersionResource) (dynamic.ResourceInterface, error) {
 	all, err := c.factory().DynamicClient()
 	if err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func (c *connection) place(of schema.GroupVersionResource) (dynamic.ResourceInte
 
 // writing is where an object of these kinds is written to, and its form there.
 func (c *connection) writing(of schema.GroupVersionResource, o client.Object) (dynamic.ResourceInterface, *unstructured.Unstructured, error) {
-	to, err := c.place(of)
+	to, err := c.whereabouts(of)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -60,7 +60,7 @@ func create(ctx context.Context, c *connection, of schema.GroupVersionResource, 
 
 // read reads an object of these kinds.
 func read(ctx context.Context, c *connection, of schema.GroupVersionResource, name string, into client.Object) error {
-	from, err := c.place(of)
+	from, err := c.whereabouts(of)
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func update(ctx context.Context, c *connection, of schema.GroupVersionResource, 
 
 // merge changes fields of an object of these kinds.
 func merge(ctx context.Context, c *connection, of schema.GroupVersionResource, name string, fields map[string]any) error {
-	to, err := c.place(of)
+	to, err := c.whereabouts(of)
 	if err != nil {
 		return err
 	}

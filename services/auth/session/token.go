@@ -163,7 +163,10 @@ func (s *Service) listTokens(ctx context.Context, labels client.MatchingLabels, 
 
 // RevokeToken ends an API token of the User. One that is somebody else's, or not there, gives ErrToken.
 func (s *Service) RevokeToken(ctx context.Context, user, id string) error {
-	return s.revoke(ctx, id, func(kept metav1.Object) bool { return kept.GetLabels()[authv1.LabelUser] == user })
+	return s.revoke(ctx, id, func(kept metav1.Object) bool {
+		whose, ok := kept.GetLabels()[authv1.LabelUser]
+		return ok && whose == user
+	})
 }
 
 // revoke ends the API token with the ID if it is the right one's; ErrToken when it is not.
