@@ -280,8 +280,12 @@ func TestServiceAccountsOnTheCommandLine(t *testing.T) {
 		return err != nil
 	})
 	for _, args := range [][]string{
-		{"sa", "create", "x"}, {"sa", "create", "x", "--role", "owner"}, {"sa", "create", "--role", "viewer"}, {"sa", "enable"},
-		{"token", "create", "t", "--service-account", "ci", "--role", "viewer"}, {"token", "ls", "-t", "acme"},
+		{"sa", "create", "x"},
+		{"sa", "create", "x", "--role", "owner"},
+		{"sa", "create", "--role", "viewer"},
+		{"sa", "enable"},
+		{"token", "create", "t", "--service-account", "ci", "--role", "viewer"},
+		{"token", "ls", "-t", "acme"},
 	} {
 		require.Equal(t, 2, h.mni("", args...).code, args)
 	}

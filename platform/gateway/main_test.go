@@ -192,7 +192,7 @@ func (w *world) roles() {
 	}
 	const ours = "vpc.mnicloud.jp,ctr.mnicloud.jp,gadgets.mnicloud.jp"
 	read := []rbacv1.PolicyRule{
-		rule(ours, "*", "get", "list", "watch"), rule("auth.mnicloud.jp", "serviceaccounts", "get", "list", "watch"), rule("", "pods,events", "get", "list", "watch"), rule("", "pods/log", "get"),
+		rule(ours, "*", "get", "list", "watch"), rule("auth.mnicloud.jp", "serviceaccounts,serviceaccounts/status", "get", "list", "watch"), rule("", "pods,events", "get", "list", "watch"), rule("", "pods/log", "get"),
 	}
 	write := []rbacv1.PolicyRule{
 		rule(ours, "vpcs,subnets,routetables,securitygroups,externalips,floatingips,natgateways,vpcpeerings,containers,gadgets", "create", "update", "patch", "delete", "deletecollection"),

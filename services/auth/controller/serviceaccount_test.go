@@ -283,7 +283,9 @@ func TestAServiceAccountSaysHowItIsAndWaitsForWhatItDependsOn(t *testing.T) {
 	w.eventually("it is ready", says("Ready", status.Ready))
 	require.Contains(t, account.Finalizers, authv1.Finalizer)
 	require.NoError(t, w.Patch(w.ctx, account, patchOf(`{"spec":{"disabled":true}}`)))
-	w.eventually("it says so", func() bool { return says("Ready", status.Ready)() && conditions.Message(account.Status.Conditions) != "" })
+	w.eventually("it says so", func() bool {
+		return says("Ready", status.Ready)() && conditions.Message(account.Status.Conditions) != ""
+	})
 
 	// Something depends on it: it stays, without tokens, until that goes.
 	require.NoError(t, w.Patch(w.ctx, account, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":["`+authv1.Finalizer+`","`+dependency.Guard+`"]}}`))))

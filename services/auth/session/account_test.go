@@ -128,8 +128,10 @@ func TestATokenOfAServiceAccountEndsWithItsAccountItsTenantItsTimeAndARevocation
 			another.Status.Namespace = "red-uid"
 			require.NoError(w.t, w.Status().Update(w.ctx, another))
 		},
-		"revoked":            func(w *world, id string) { require.NoError(w.t, w.RevokeAccountToken(w.ctx, "ada", id, redsCI)) },
-		"revoked, with all":  func(w *world, id string) { require.NoError(w.t, w.RevokeAccountToken(w.ctx, "ada", id, Account{Tenant: "red"})) },
+		"revoked": func(w *world, id string) { require.NoError(w.t, w.RevokeAccountToken(w.ctx, "ada", id, redsCI)) },
+		"revoked, with all": func(w *world, id string) {
+			require.NoError(w.t, w.RevokeAccountToken(w.ctx, "ada", id, Account{Tenant: "red"}))
+		},
 		"its controller":     func(w *world, _ string) { require.NoError(w.t, RevokeAccount(w.ctx, w.Client, "uid-of-red-ci")) },
 		"a token of another": nil,
 	} {

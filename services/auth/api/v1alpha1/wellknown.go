@@ -25,7 +25,7 @@ const (
 	// UserPrefix and a User's name make the name by which Kubernetes knows the User: a User called "admin" is nobody that a
 	// certificate speaks for.
 	UserPrefix = "mni:user:"
-	// ServiceAccountPrefix, the namespace of a Tenant and a ServiceAccount's name make the name by which Kubernetes knows the
+	// ServiceAccountPrefix with the namespace of a Tenant and a ServiceAccount's name make the name by which Kubernetes knows the
 	// ServiceAccount. No User has such a name, and no two Tenants have one namespace.
 	ServiceAccountPrefix = "mni:serviceaccount:"
 	// GroupUsers are all Users.
