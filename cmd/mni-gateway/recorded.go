@@ -70,8 +70,12 @@ func (u *users) tenantOf(ctx context.Context, groups []string, name string) (str
 	return "", nil
 }
 
-// scopeOf is the tenant to which an API token of the User is narrowed; empty if it is not, or there is no such token.
-func (d *door) scopeOf(ctx context.Context, user, id string) (string, error) {
+// scopeOf is the tenant of the service account that a token is of, or the one to which an API token of the User is narrowed; empty if it is
+// not, or there is no such token.
+func (d *door) scopeOf(ctx context.Context, user, id string, of *session.Account) (string, error) {
+	if of != nil {
+		return of.Tenant, nil
+	}
 	tokens, err := d.service.Tokens(ctx, user)
 	for _, t := range tokens {
 		if t.ID == id {

@@ -189,8 +189,8 @@ func (o *options) log() (*slog.Logger, error) {
 	return slog.New(handler), nil
 }
 
-// identities are the cache of Users, Tenants and the metadata of credentials, the sessions that are checked with it, and the client that
-// keeps them.
+// identities are the cache of Users, Tenants, ServiceAccounts and the metadata of credentials, the sessions that are checked with it, and the
+// client that keeps them.
 func identities(ctx context.Context, api *rest.Config) (cache.Cache, *session.Service, client.Client, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(authv1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
@@ -208,7 +208,7 @@ func identities(ctx context.Context, api *rest.Config) (cache.Cache, *session.Se
 	}
 	secret := &metav1.PartialObjectMetadata{}
 	secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
-	for _, object := range []client.Object{&authv1.User{}, &authv1.Tenant{}, secret} {
+	for _, object := range []client.Object{&authv1.User{}, &authv1.Tenant{}, &authv1.ServiceAccount{}, secret} {
 		if _, err := known.GetInformer(ctx, object, cache.BlockUntilSynced(false)); err != nil {
 			return nil, nil, nil, fmt.Errorf("who there is: %w", err)
 		}

@@ -17,9 +17,9 @@ const impersonated = "mni:"
 
 // Identity is somebody who sent a request.
 type Identity struct {
-	// User is the user's name as Kubernetes knows it: "mni:user:alice".
+	// User is the user's name as Kubernetes knows it: "mni:user:alice", "mni:serviceaccount:NAMESPACE:ci".
 	User string
-	// Name of the User object: "alice".
+	// Name of the User object: "alice"; empty for a service account, which has none.
 	Name string
 	// Session is the ID of the session that the request came by, or Token that of the API token. They are for the audit trail, and no secrets.
 	Session, Token string

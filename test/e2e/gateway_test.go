@@ -96,12 +96,17 @@ func administrator(t *testing.T) *person {
 
 // enter logs the person in as somebody who does not own the machine does: by the address and the authority that the owner gave away.
 func (p *person) enter(user, password string) (string, error) {
+	return p.login(password, "--user", user, "--password-stdin")
+}
+
+// login is `mni login` from afar, with a secret on standard input.
+func (p *person) login(secret string, how ...string) (string, error) {
 	gateway, err := clientcmd.BuildConfigFromFlags("", filepath.Join("/var/lib/mni", instance, "gateway.kubeconfig"))
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	return p.try(p.t.Context(), password+"\n", "mni", "login", "--server", gateway.Host,
-		"--ca-file", filepath.Join("/var/lib/mni", instance, "pki", "ca.crt"), "--user", user, "--password-stdin")
+	args := []string{"login", "--server", gateway.Host, "--ca-file", filepath.Join("/var/lib/mni", instance, "pki", "ca.crt")}
+	return p.try(p.t.Context(), secret+"\n", "mni", append(args, how...)...)
 }
 
 const gatewayPeople = `

@@ -186,6 +186,11 @@ func TestTenantsAndUsersThatAreAsTheyShouldBeCostNoWrite(t *testing.T) {
 	w.user("ada", "correct horse")
 	tenant := w.tenant("red", "ada", "owner")
 	w.quotaCounts(tenant)
+	w.account(tenant, "ci", authv1.RoleMember)
+	w.eventually("its use is told", func() bool {
+		used := tenant.Status.Used["count/serviceaccounts.auth.mnicloud.jp"]
+		return w.read(tenant) && used.Value() == 1
+	})
 	w.eventually("the User says so too", func() bool { return len(w.stored("ada").Status.Tenants) == 1 })
 	w.stop()
 	log := writes.New(0)

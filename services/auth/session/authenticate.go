@@ -17,8 +17,10 @@ import (
 
 // Identity is who sends a request.
 type Identity struct {
-	// User is the name of the User.
+	// User is the name of the User; empty for a ServiceAccount.
 	User string
+	// ServiceAccount is the name of the ServiceAccount, which is of the only Tenant that Groups give a role in; empty for a User.
+	ServiceAccount string
 	// UserName and Groups are who that is to Kubernetes, to be impersonated.
 	UserName string
 	Groups   []string
@@ -78,6 +80,11 @@ func (s *Service) byToken(ctx context.Context, text string) (Identity, error) {
 	// Who does not know the token learns nothing of its User, not even by how long it takes.
 	if !equal(kept.Annotations[annotationHash], given.hash) {
 		return Identity{}, ErrToken
+	}
+	if _, _, ok := AccountOf(kept); ok {
+		who, err := s.byAccount(ctx, kept)
+		who.Token = given.id
+		return who, err
 	}
 	user := &authv1.User{}
 	if err := s.find(ctx, client.ObjectKey{Name: kept.Labels[authv1.LabelUser]}, user); err != nil {
