@@ -127,7 +127,7 @@ func TestAServiceAccountWorksInItsTenantAndNowhereElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	ofBlue := client.MatchingLabels{authv1.LabelTenantUID: string(blue.UID)}
-	ada.mni("", "delete", "tenant", "sa-blue", "--timeout", "2m")
+	admin.mni("", "delete", "tenant", "sa-blue", "--timeout", "2m")
 	if err := kube.Get(t.Context(), client.ObjectKey{Name: "sa-blue"}, blue); !apierrors.IsNotFound(err) {
 		t.Errorf("Tenant sa-blue: %v", err)
 	}
