@@ -144,11 +144,12 @@ func (l *loggingIn) byToken(ctx context.Context, client *account.Client, session
 	if err := isTenant(id, l.tenant); err != nil {
 		return err
 	}
-	session.User, session.Tenant, session.Expires, session.SessionEnds = id.User, l.tenant, id.Expires, id.Expires
+	session.User, session.ServiceAccount, session.Tenant = id.User, id.ServiceAccount, l.tenant
+	session.Expires, session.SessionEnds = id.Expires, id.Expires
 	if err := store.Write(profile, session); err != nil {
 		return err
 	}
-	fmt.Fprintf(l.streams.Out, "Logged in to %s as %s by a token%s.\n%s\n", session.Server, session.User, ofProfile(profile), tenantsLine(id, session.Tenant))
+	fmt.Fprintf(l.streams.Out, "Logged in to %s as %s by a token%s.\n%s\n", session.Server, session.Who(), ofProfile(profile), tenantsLine(id, session.Tenant))
 	return nil
 }
 

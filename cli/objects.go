@@ -15,26 +15,32 @@ import (
 	authv1 "github.com/mnicloud/mnicloud/services/auth/api/v1alpha1"
 )
 
-// The cluster's kinds that have commands of their own.
+// The kinds of services/auth, which have commands of their own.
 var (
-	tenantsResource = authv1.GroupVersion.WithResource("tenants")
-	usersResource   = authv1.GroupVersion.WithResource("users")
+	tenantsResource  = authv1.GroupVersion.WithResource("tenants")
+	usersResource    = authv1.GroupVersion.WithResource("users")
+	accountsResource = authv1.GroupVersion.WithResource("serviceaccounts")
 )
 
 // kindOf are the kinds of those.
-var kindOf = map[schema.GroupVersionResource]string{tenantsResource: "Tenant", usersResource: "User"}
+var kindOf = map[schema.GroupVersionResource]string{tenantsResource: "Tenant", usersResource: "User", accountsResource: "ServiceAccount"}
 
-func (c *connection) cluster(of schema.GroupVersionResource) (dynamic.ResourceInterface, error) {
+// whereabouts is where objects of the kind are: in the tenant that is worked in, or the cluster's.
+func (c *connection) whereabouts(of schema.GroupVersionResource) (dynamic.ResourceInterface, error) {
 	all, err := c.factory().DynamicClient()
 	if err != nil {
 		return nil, err
 	}
-	return all.Resource(of), nil
+	if of != accountsResource {
+		return all.Resource(of), nil
+	}
+	namespace, _, err := c.ToRawKubeConfigLoader().Namespace()
+	return all.Resource(of).Namespace(namespace), err
 }
 
-// writing is where an object of the cluster's is written to, and its form there.
+// writing is where an object of these kinds is written to, and its form there.
 func (c *connection) writing(of schema.GroupVersionResource, o client.Object) (dynamic.ResourceInterface, *unstructured.Unstructured, error) {
-	to, err := c.cluster(of)
+	to, err := c.whereabouts(of)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -42,7 +48,7 @@ func (c *connection) writing(of schema.GroupVersionResource, o client.Object) (d
 	return to, u, err
 }
 
-// create makes an object of the cluster's.
+// create makes an object of these kinds.
 func create(ctx context.Context, c *connection, of schema.GroupVersionResource, o client.Object) error {
 	to, u, err := c.writing(of, o)
 	if err != nil {
@@ -52,9 +58,9 @@ func create(ctx context.Context, c *connection, of schema.GroupVersionResource, 
 	return err
 }
 
-// read reads an object of the cluster's.
+// read reads an object of these kinds.
 func read(ctx context.Context, c *connection, of schema.GroupVersionResource, name string, into client.Object) error {
-	from, err := c.cluster(of)
+	from, err := c.whereabouts(of)
 	if err != nil {
 		return err
 	}
@@ -65,7 +71,7 @@ func read(ctx context.Context, c *connection, of schema.GroupVersionResource, na
 	return runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, into)
 }
 
-// update writes an object of the cluster's that nobody has changed since it was read.
+// update writes an object of these kinds that nobody has changed since it was read.
 func update(ctx context.Context, c *connection, of schema.GroupVersionResource, o client.Object) error {
 	to, u, err := c.writing(of, o)
 	if err != nil {
@@ -75,9 +81,9 @@ func update(ctx context.Context, c *connection, of schema.GroupVersionResource, 
 	return err
 }
 
-// merge changes fields of an object of the cluster's.
+// merge changes fields of an object of these kinds.
 func merge(ctx context.Context, c *connection, of schema.GroupVersionResource, name string, fields map[string]any) error {
-	to, err := c.cluster(of)
+	to, err := c.whereabouts(of)
 	if err != nil {
 		return err
 	}

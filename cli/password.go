@@ -39,6 +39,9 @@ func (c *connection) changePassword(ctx context.Context, stdin bool) error {
 		return err
 	}
 	session := source.Session()
+	if session.ServiceAccount != "" {
+		return fmt.Errorf("you are logged in as %s, which has no password", session.Who())
+	}
 	c.entering = true
 	present, chosen, err := c.passwords(ctx, session, stdin)
 	if err != nil {

@@ -85,6 +85,7 @@ Exit codes: 0 done, 1 something failed, 2 the command line was not understood.`,
 		newDepsCommand(c),
 		newLogsCommand(c),
 		newExecCommand(c),
+		newAuditCommand(c),
 		newExplainCommand(c),
 		newAPIResourcesCommand(c),
 	)
@@ -96,7 +97,7 @@ Exit codes: 0 done, 1 something failed, 2 the command line was not understood.`,
 		c.addTenantFlag(cmd, shorthand)
 	}
 	add(root, groupLogin, newLoginCommand(c), newLogoutCommand(c), newWhoAmICommand(c), newPasswordCommand(c), newTenantCommand(c), newUserCommand(c),
-		newTokenCommand(c), newKubeconfigCommand(c))
+		newServiceAccountCommand(c), newTokenCommand(c), newKubeconfigCommand(c))
 	root.AddCommand(newCredentialCommand(c))
 	add(root, groupOwner, newNetworkCommand(c, members))
 	add(root, groupOther, newVersionCommand(version), newReferenceCommand())

@@ -108,7 +108,7 @@ func (c *connection) useTenant(ctx context.Context, tenant string) error {
 	}
 	session := source.Session()
 	fmt.Fprintln(c.streams.Out, tenantsLine(id, tenant))
-	fmt.Fprintf(c.streams.Out, "Logged in to %s as %s%s.\n", session.Server, session.User, ofProfile(c.session.profile))
+	fmt.Fprintf(c.streams.Out, "Logged in to %s as %s%s.\n", session.Server, session.Who(), ofProfile(c.session.profile))
 	return nil
 }
 

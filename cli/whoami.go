@@ -140,7 +140,11 @@ func (c *connection) printMyself(me myself, output string) error {
 		return c.printValue(me, output)
 	}
 	table := tabwriter.NewWriter(c.streams.Out, 0, 0, 3, ' ', 0)
-	fmt.Fprintf(table, "User:\t%s\n", me.User)
+	if me.ServiceAccount != "" {
+		fmt.Fprintf(table, "Service account:\t%s\n", me.ServiceAccount)
+	} else {
+		fmt.Fprintf(table, "User:\t%s\n", me.User)
+	}
 	if me.Administrator {
 		fmt.Fprintf(table, "Administrator:\tyes, of the cloud\n")
 	}

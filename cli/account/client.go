@@ -29,8 +29,10 @@ type Tokens struct {
 
 // Identity is what the gateway tells somebody of itself.
 type Identity struct {
-	User          string `json:"user"`
-	Administrator bool   `json:"administrator,omitempty"`
+	// User is empty for a service account, which is the one of that name of the only tenant.
+	User           string `json:"user,omitempty"`
+	ServiceAccount string `json:"serviceAccount,omitempty"`
+	Administrator  bool   `json:"administrator,omitempty"`
 	// Tenants that the User is a member of, by name.
 	Tenants            []Membership `json:"tenants"`
 	MustChangePassword bool         `json:"mustChangePassword,omitempty"`

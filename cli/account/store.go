@@ -25,7 +25,9 @@ type Session struct {
 	Server string `json:"server"`
 	// Authority is the certificate of who signed the gateway's, PEM; empty means the system's authorities.
 	Authority string `json:"authority,omitempty"`
-	User      string `json:"user"`
+	// User is empty for a service account.
+	User           string `json:"user,omitempty"`
+	ServiceAccount string `json:"serviceAccount,omitempty"`
 	// Tenant is the one that is worked in unless another is named; empty: none was chosen.
 	Tenant string `json:"tenant,omitempty"`
 	Tokens
@@ -33,6 +35,14 @@ type Session struct {
 
 // ByToken tells whether it is no session of the gateway's but an API token, which was given.
 func (s Session) ByToken() bool { return s.Refresh == "" }
+
+// Who is whose session it is, in words.
+func (s Session) Who() string {
+	if s.ServiceAccount != "" {
+		return "service account " + s.ServiceAccount
+	}
+	return s.User
+}
 
 // Client is a client of the session's gateway.
 func (s Session) Client() (*Client, error) { return NewClient(s.Server, s.Authority) }

@@ -67,6 +67,7 @@ func newCloud(t *testing.T) *cloud {
 	w.grantFrom("mni-dependency-definitions", "platform/dependency/config/rbac/role.yaml")
 	w.grantFrom("mni-vpc-dependency", "services/vpc/config/rbac/dependency.yaml")
 	w.grantFrom("mni-ctr-dependency", "services/ctr/config/rbac/dependency.yaml")
+	w.grantFrom("mni-auth-dependency", "services/auth/config/rbac/dependency.yaml")
 	w.grant("mni-auth-controller", "services/auth")
 	w.create(&rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: authv1.SystemNamespace, Name: "mni-auth-controller-under-test"},
@@ -349,6 +350,14 @@ func (w *cloud) testTenant(t *testing.T) {
 		return tenant.Status.Phase == status.Ready && tenant.Status.Members[0].State == authv1.MemberActive
 	})
 	require.NoError(t, w.Get(w.ctx, client.ObjectKey{Namespace: tenant.Status.Namespace, Name: "mni-tenant-member"}, &rbacv1.RoleBinding{}))
+	account := &authv1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "ci"}, Spec: authv1.ServiceAccountSpec{Role: authv1.RoleMember}}
+	w.create(account)
+	w.eventually("the ServiceAccount is ready", func() bool {
+		require.NoError(t, w.Get(w.ctx, client.ObjectKeyFromObject(account), account))
+		return account.Status.Phase == status.Ready
+	})
+	require.NoError(t, w.Delete(w.ctx, account))
+	w.eventually("it is gone", func() bool { return apierrors.IsNotFound(w.Get(w.ctx, client.ObjectKeyFromObject(account), account)) })
 	ada := &authv1.User{ObjectMeta: metav1.ObjectMeta{Name: "ada"}}
 	require.NoError(t, w.Delete(w.ctx, ada))
 	w.eventually("ada is gone", func() bool { return apierrors.IsNotFound(w.Get(w.ctx, client.ObjectKeyFromObject(ada), ada)) })

@@ -14,7 +14,7 @@ import (
 	"github.com/mnicloud/mnicloud/services/auth/session"
 )
 
-// users knows who sends a request by its session or API token, and which tenants that user has.
+// users knows who sends a request by its session or API token, a user or a service account, and which tenants that one has.
 type users struct {
 	sessions *session.Service
 	// tenants reads Tenants from a cache.
@@ -36,6 +36,7 @@ func (u *users) Authenticate(r *http.Request) (*gateway.Identity, error) {
 	}
 	id := &gateway.Identity{
 		User: who.UserName, Name: who.User, Groups: who.Groups, Administrator: slices.Contains(who.Groups, authv1.GroupAdministrators),
+		Session: who.Session, Token: who.Token,
 	}
 	id.Tenants, err = u.namespaces(r.Context(), id)
 	return id, err

@@ -11,14 +11,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mnicloud/mnicloud/platform/audit"
 	"github.com/mnicloud/mnicloud/platform/gateway"
 	authv1 "github.com/mnicloud/mnicloud/services/auth/api/v1alpha1"
 	"github.com/mnicloud/mnicloud/services/auth/session"
 )
 
 // entrances are the paths that people without a token come in by, and who has one goes out by.
-func entrances(u *users, log *slog.Logger) map[string]http.Handler {
-	door := &door{u, u.sessions, log}
+func entrances(u *users, trail *audit.Trail, log *slog.Logger) map[string]http.Handler {
+	door := &door{u, u.sessions, trail, log}
 	return map[string]http.Handler{
 		"/login":    post(door.login),
 		"/refresh":  post(door.refresh),
@@ -33,6 +34,7 @@ func entrances(u *users, log *slog.Logger) map[string]http.Handler {
 type door struct {
 	users   *users
 	service *session.Service
+	trail   *audit.Trail
 	log     *slog.Logger
 }
 
@@ -107,6 +109,8 @@ func (d *door) refused(doing string, err error) error {
 		return &refusal{http.StatusUnauthorized, err.Error()}
 	case errors.Is(err, session.ErrRefused):
 		return &refusal{http.StatusUnprocessableEntity, err.Error()}
+	case errors.Is(err, session.ErrForbidden):
+		return &refusal{http.StatusForbidden, err.Error()}
 	case errors.Is(err, session.ErrBusy):
 		return &refusal{http.StatusServiceUnavailable, err.Error()}
 	}
@@ -185,8 +189,10 @@ func (d *door) logout(w http.ResponseWriter, r *http.Request) {
 
 // self is what somebody is told of itself.
 type self struct {
-	User          string `json:"user"`
-	Administrator bool   `json:"administrator,omitempty"`
+	// User is empty for a service account, which is the one of that name of the only tenant.
+	User           string `json:"user,omitempty"`
+	ServiceAccount string `json:"serviceAccount,omitempty"`
+	Administrator  bool   `json:"administrator,omitempty"`
 	// Tenants by name. The groups of Kubernetes' have UIDs, which are the names of namespaces, and are for nobody.
 	Tenants []membership `json:"tenants"`
 	// Session is empty for an API token. Expires is when either ends.
@@ -210,5 +216,5 @@ func (d *door) whoami(w http.ResponseWriter, r *http.Request) {
 		gateway.Refuse(w, r, refused.code, "%s", refused.why)
 		return
 	}
-	writeJSON(w, self{who.User, slices.Contains(who.Groups, authv1.GroupAdministrators), tenants, who.Session, who.Expires.UTC(), who.MustChangePassword})
+	writeJSON(w, self{who.User, who.ServiceAccount, slices.Contains(who.Groups, authv1.GroupAdministrators), tenants, who.Session, who.Expires.UTC(), who.MustChangePassword})
 }

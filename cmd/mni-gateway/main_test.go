@@ -153,14 +153,20 @@ func (w *world) tenant(name, member string, role authv1.Role, verbs ...string) *
 	tenant.Status = authv1.TenantStatus{Namespace: namespace, Members: []authv1.MemberStatus{{User: member, UID: user.UID, State: authv1.MemberActive}}}
 	require.NoError(w.t, w.Status().Update(w.t.Context(), tenant))
 	w.make(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
-	rights := metav1.ObjectMeta{Name: name + "-" + string(role)}
+	w.may(tenant, role, verbs...)
+	return tenant
+}
+
+// may lets who has a role in the Tenant do so much with what is of the VPC service.
+func (w *world) may(tenant *authv1.Tenant, role authv1.Role, verbs ...string) {
+	w.t.Helper()
+	rights := metav1.ObjectMeta{Name: tenant.Name + "-" + string(role)}
 	w.make(&rbacv1.ClusterRole{ObjectMeta: rights, Rules: []rbacv1.PolicyRule{{APIGroups: []string{"vpc.mnicloud.jp"}, Resources: []string{"*"}, Verbs: verbs}}})
 	w.make(&rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: rights.Name, Namespace: namespace},
+		ObjectMeta: metav1.ObjectMeta{Name: rights.Name, Namespace: tenant.Status.Namespace},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: rights.Name},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: authv1.GroupOf(tenant.UID, role)}},
 	})
-	return tenant
 }
 
 // make makes an object that goes with the test.

@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mnicloud/mnicloud/kit/version"
+	"github.com/mnicloud/mnicloud/platform/audit"
 	"github.com/mnicloud/mnicloud/platform/gateway"
 	authv1 "github.com/mnicloud/mnicloud/services/auth/api/v1alpha1"
 	"github.com/mnicloud/mnicloud/services/auth/session"
@@ -42,6 +43,7 @@ type options struct {
 	logLevel      string
 	consoles      map[string]string
 	limits        gateway.Limits
+	trail         audit.Options
 }
 
 func command() *cobra.Command {
@@ -64,6 +66,8 @@ func command() *cobra.Command {
 	f.Float64Var(&o.limits.PerSecond, "user-rate", 100, "requests that a user may begin in a second")
 	f.IntVar(&o.limits.Burst, "user-burst", 400, "requests that a user may begin at once")
 	f.IntVar(&o.limits.AtOnce, "user-open", 1000, "requests of a user that may be open, watches among them")
+	f.DurationVar(&o.trail.Age, "audit-age", 90*24*time.Hour, "how long entries of tenants' audit trails are kept")
+	f.Int64Var(&o.trail.Bytes, "audit-bytes", 2<<20, "how many bytes of audit trail are kept of each tenant; the oldest entries go first")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 	return c
 }
@@ -124,15 +128,23 @@ func (o *options) run(ctx context.Context) error {
 
 // serve serves the API on the faces.
 func (o *options) serve(ctx context.Context, api *rest.Config, faces []face, log *slog.Logger) error {
-	known, service, err := identities(ctx, api)
+	known, service, live, err := identities(ctx, api)
 	if err != nil {
 		return err
 	}
 	people := &users{sessions: service, tenants: known}
-	g, err := gateway.New(gateway.Config{Upstream: api, Authenticator: people, Open: entrances(people, log), Consoles: o.consoles, Limits: o.limits, Log: log})
+	if o.trail.Age < 0 || o.trail.Bytes < 0 {
+		return errors.New("--audit-age and --audit-bytes must not be negative")
+	}
+	o.trail.Namespace, o.trail.Log = authv1.SystemNamespace, log
+	trail := audit.New(live, o.trail)
+	g, err := gateway.New(gateway.Config{
+		Upstream: api, Authenticator: people, Open: entrances(people, trail, log), Consoles: o.consoles, Limits: o.limits, Trail: trail, Log: log,
+	})
 	if err != nil {
 		return err
 	}
+	defer closeTrail(context.WithoutCancel(ctx), trail, log)
 	group, ctx := errgroup.WithContext(ctx)
 	var informed atomic.Bool
 	group.Go(func() error { return known.Start(ctx) })
@@ -141,6 +153,7 @@ func (o *options) serve(ctx context.Context, api *rest.Config, faces []face, log
 		return nil
 	})
 	group.Go(func() error { return g.Run(ctx) })
+	group.Go(func() error { return trail.Run(ctx) })
 	watched := map[*certwatcher.CertWatcher]bool{}
 	for _, f := range faces {
 		if !watched[f.certificate] {
@@ -155,6 +168,16 @@ func (o *options) serve(ctx context.Context, api *rest.Config, faces []face, log
 	return group.Wait()
 }
 
+// closeTrail stores what the last requests left in the audit trail.
+func closeTrail(ctx context.Context, trail *audit.Trail, log *slog.Logger) {
+	const patience = 10 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := trail.Close(ctx); err != nil {
+		log.Error("the last entries of the audit trail were not stored", "error", err)
+	}
+}
+
 func (o *options) log() (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
@@ -166,34 +189,35 @@ func (o *options) log() (*slog.Logger, error) {
 	return slog.New(handler), nil
 }
 
-// identities are the cache of Users, Tenants and the metadata of credentials, and the sessions that are checked with it.
-func identities(ctx context.Context, api *rest.Config) (cache.Cache, *session.Service, error) {
+// identities are the cache of Users, Tenants, ServiceAccounts and the metadata of credentials, the sessions that are checked with it, and the
+// client that keeps them.
+func identities(ctx context.Context, api *rest.Config) (cache.Cache, *session.Service, client.Client, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(authv1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	credentials, err := labels.Parse(authv1.LabelCredential)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	known, err := cache.New(api, cache.Options{Scheme: scheme, ByObject: map[client.Object]cache.ByObject{
 		&corev1.Secret{}: {Namespaces: map[string]cache.Config{authv1.SystemNamespace: {LabelSelector: credentials}}},
 	}})
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	secret := &metav1.PartialObjectMetadata{}
 	secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
-	for _, object := range []client.Object{&authv1.User{}, &authv1.Tenant{}, secret} {
+	for _, object := range []client.Object{&authv1.User{}, &authv1.Tenant{}, &authv1.ServiceAccount{}, secret} {
 		if _, err := known.GetInformer(ctx, object, cache.BlockUntilSynced(false)); err != nil {
-			return nil, nil, fmt.Errorf("who there is: %w", err)
+			return nil, nil, nil, fmt.Errorf("who there is: %w", err)
 		}
 	}
 	live, err := client.New(api, client.Options{Scheme: scheme})
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	return known, session.New(live, known, session.Options{}), nil
+	return known, session.New(live, known, session.Options{}), live, nil
 }
 
 // serveHealth says how the gateway is to whoever watches over it, not to users.

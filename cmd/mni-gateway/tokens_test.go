@@ -29,6 +29,26 @@ func (w *world) made(access, form string) madeToken {
 	return made
 }
 
+// watch watches by a token, and closes the channel when the watch has ended.
+func (w *world) watch(path, token string) (ended chan struct{}) {
+	w.t.Helper()
+	r, err := http.NewRequestWithContext(w.t.Context(), http.MethodGet, w.url+path+"?watch=1", nil)
+	require.NoError(w.t, err)
+	r.Header.Set("Authorization", "Bearer "+token)
+	response, err := w.web.Do(r) //nolint:bodyclose // closed by its reader
+	require.NoError(w.t, err)
+	require.Equal(w.t, 200, response.StatusCode)
+	ended = make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer response.Body.Close()
+		for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+			continue
+		}
+	}()
+	return ended
+}
+
 func TestAnAPITokenIsMadeListedUsedAndRevokedOverHTTP(t *testing.T) {
 	w := newWorld(t)
 	w.tenant("blue", "ada", authv1.RoleViewer, "get", "list", "watch")
@@ -56,20 +76,7 @@ func TestAnAPITokenIsMadeListedUsedAndRevokedOverHTTP(t *testing.T) {
 	require.Contains(t, body, `"user":"ada","tenants":[{"name":"red","role":"viewer"}]`)
 
 	// A watch by a token ends with it.
-	watch, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.url+vpcsOfRed+"?watch=1", nil)
-	require.NoError(t, err)
-	watch.Header.Set("Authorization", "Bearer "+one.Text)
-	response, err := w.web.Do(watch) //nolint:bodyclose // closed below
-	require.NoError(t, err)
-	defer response.Body.Close()
-	require.Equal(t, 200, response.StatusCode)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for lines := bufio.NewScanner(response.Body); lines.Scan(); {
-			continue
-		}
-	}()
+	ended := w.watch(vpcsOfRed, one.Text)
 	code, body = w.send(http.MethodDelete, "/tokens/"+one.ID, access, "")
 	require.Equal(t, 204, code, body)
 	began := time.Now()

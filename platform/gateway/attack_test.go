@@ -42,7 +42,7 @@ func pick[T any](rng *rand.Rand, from []T) T { return from[rng.IntN(len(from))] 
 
 // draw draws a request.
 func draw(rng *rand.Rand, f *fuzzer) *attack {
-	a := &attack{user: pick(rng, []string{"alice", "alice", "bob", "carol", "carol", "root", ""}), kind: pick(rng, f.kinds), query: url.Values{}, header: http.Header{}}
+	a := &attack{user: pick(rng, []string{"alice", "alice", "bob", "carol", "carol", "ci", "root", ""}), kind: pick(rng, f.kinds), query: url.Values{}, header: http.Header{}}
 	verbs := a.kind.verbs
 	if subs := slices.Sorted(maps.Keys(a.kind.subresources)); len(subs) > 0 && rng.IntN(3) == 0 {
 		a.sub = pick(rng, subs)

@@ -21,9 +21,14 @@ type call struct {
 	target *target
 	// query for the API server.
 	query url.Values
+	// recorded is what of it the audit trail will have; nil for nothing.
+	recorded *recorded
 }
 
-func (q *call) refuse(p *problem) { refuse(q.w, q.r, p) }
+func (q *call) refuse(p *problem) {
+	q.recorded.refused(p.code, p.reason)
+	refuse(q.w, q.r, p)
+}
 
 // failed says that the API server gave no answer. What the library says of it has addresses that are not the caller's business.
 func (q *call) failed(err error) {
@@ -43,6 +48,7 @@ var handedOn = []string{"Audit-Id", "Retry-After", "Warning"}
 
 // answer hands on an answer of the API server.
 func (q *call) answer(a *answer, form accepted) {
+	q.recorded.answered(a)
 	out := newOutbound(q.target, q.id)
 	document, err := out.document(a.body)
 	if err != nil {

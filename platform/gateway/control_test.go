@@ -38,7 +38,7 @@ func (f *fuzzer) controlOf(rng *rand.Rand, k *attackable, verb, sub string) erro
 		user: "alice", verb: verb, sub: sub, kind: k, tenant: "acme", inPath: "acme", name: "web",
 		query: url.Values{}, header: http.Header{"Accept": {"application/json"}},
 	}
-	if !k.namespaced || sub == "status" && !slices.Contains(reading, verb) {
+	if !k.namespaced || (sub == "status" || slices.Contains(adminsWrite, k.plural)) && !slices.Contains(reading, verb) {
 		a.user = "root"
 	}
 	switch k.plural {

@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/mnicloud/mnicloud/platform/audit"
 	"github.com/mnicloud/mnicloud/platform/gateway/fanout"
 )
 
@@ -28,6 +29,8 @@ type Config struct {
 	Consoles map[string]string
 	// Limits of what clients may do; the zero value means the defaults.
 	Limits Limits
+	// Trail records what is changed in tenants and who reaches into their workloads, and is read under /audit; nil records nothing.
+	Trail *audit.Trail
 	// Log takes what the operator should know. Requests' contents and credentials are not logged.
 	Log *slog.Logger
 }
@@ -38,9 +41,10 @@ type Gateway struct {
 	upstream *upstream
 	kinds    *registry
 	// limiter is by user, addresses by the address of who is not known, browsers by that of who loads pages.
-	limiter, addresses, browsers *limiter
-	consoles                     map[string]*url.URL
-	consoleFiles                 http.RoundTripper
+	// trails is by user, for reading the audit trail.
+	limiter, addresses, browsers, trails *limiter
+	consoles                             map[string]*url.URL
+	consoleFiles                         http.RoundTripper
 	// shared are the watches that many callers follow, checks what is asked again while callers' requests last.
 	shared *fanout.Hubs
 	checks *checks
@@ -66,6 +70,7 @@ func New(config Config) (*Gateway, error) {
 	g := &Gateway{
 		config: config, upstream: up, kinds: kinds, checks: &checks{}, consoles: consoles, consoleFiles: newConsoleFiles(),
 		limiter: newLimiter(config.Limits), addresses: newLimiter(byAddress), browsers: newLimiter(byBrowser),
+		trails: newLimiter(ofReaders(config.Limits)),
 	}
 	g.shared = newShared(up, func(kind string, err error) {
 		config.Log.Info("a shared watch stopped; it begins anew", "kind", kind, "error", err)

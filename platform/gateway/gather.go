@@ -39,6 +39,9 @@ func (q *call) parts() []part {
 	own := slices.Sorted(maps.Keys(q.id.Tenants))
 	if q.target.plural == "users" {
 		own = []string{q.id.Name}
+		if q.id.Name == "" { // a service account
+			own = nil
+		}
 	}
 	if q.target.ownOnly() {
 		for _, name := range own {

@@ -17,10 +17,12 @@ const impersonated = "mni:"
 
 // Identity is somebody who sent a request.
 type Identity struct {
-	// User is the user's name as Kubernetes knows it: "mni:user:alice".
+	// User is the user's name as Kubernetes knows it: "mni:user:alice", "mni:serviceaccount:NAMESPACE:ci".
 	User string
-	// Name of the User object: "alice".
+	// Name of the User object: "alice"; empty for a service account, which has none.
 	Name string
+	// Session is the ID of the session that the request came by, or Token that of the API token. They are for the audit trail, and no secrets.
+	Session, Token string
 	// Groups as Kubernetes knows them, each beginning with "mni:".
 	Groups []string
 	// Administrator tells whether the user is one of the cloud's administrators. It decides what is listed, not what is allowed.

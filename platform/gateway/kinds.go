@@ -28,6 +28,8 @@ const (
 	verbPatch            = "patch"
 	verbDelete           = "delete"
 	verbDeleteCollection = "deletecollection"
+	// verbApply is how the audit trail calls a patch that is a server-side apply.
+	verbApply = "apply"
 )
 
 var (

@@ -76,7 +76,7 @@ func (t *tokens) set(token string, id *gateway.Identity) {
 }
 
 // world is a gateway before a real API server, with two tenants, acme and globex. alice is a member of acme, bob of globex, carol a
-// viewer of acme and a member of globex; root administrates the cloud.
+// viewer of acme and a member of globex; root administrates the cloud; ci is a service account of acme, with a member's role.
 type world struct {
 	t      testing.TB
 	ctx    context.Context
@@ -109,6 +109,7 @@ func newWorld(t testing.TB) *world {
 	w.user("bob", map[string]string{"globex": "member"})
 	w.user("carol", map[string]string{"acme": "viewer", "globex": "member"})
 	w.administrator("root")
+	w.account("ci", "acme", "member")
 	w.serve(gateway.Config{Limits: plenty, Upstream: w.ownConfig(), Authenticator: w.tokens})
 	// A kind's storage says 429 for a moment after the kind was made.
 	w.eventually("the kinds can be used", func() bool { return w.send("alice", http.MethodGet, vpcs, "").code == http.StatusOK })
@@ -191,7 +192,7 @@ func (w *world) roles() {
 	}
 	const ours = "vpc.mnicloud.jp,ctr.mnicloud.jp,gadgets.mnicloud.jp"
 	read := []rbacv1.PolicyRule{
-		rule(ours, "*", "get", "list", "watch"), rule("", "pods,events", "get", "list", "watch"), rule("", "pods/log", "get"),
+		rule(ours, "*", "get", "list", "watch"), rule("auth.mnicloud.jp", "serviceaccounts,serviceaccounts/status", "get", "list", "watch"), rule("", "pods,events", "get", "list", "watch"), rule("", "pods/log", "get"),
 	}
 	write := []rbacv1.PolicyRule{
 		rule(ours, "vpcs,subnets,routetables,securitygroups,externalips,floatingips,natgateways,vpcpeerings,containers,gadgets", "create", "update", "patch", "delete", "deletecollection"),
@@ -229,6 +230,15 @@ func (w *world) user(name string, roles map[string]string) {
 		id.Groups = append(id.Groups, "mni:tenant:"+namespace[:8]+":"+role)
 	}
 	w.tokens.set(name, id)
+}
+
+// account makes a service account of a tenant; the token is its name.
+func (w *world) account(name, tenant, role string) {
+	namespace := w.namespaces[tenant]
+	w.tokens.set(name, &gateway.Identity{
+		User: "mni:serviceaccount:" + namespace + ":" + name, Groups: []string{"mni:serviceaccounts", "mni:tenant:" + namespace[:8] + ":" + role},
+		Tenants: map[string]string{tenant: namespace},
+	})
 }
 
 func (w *world) administrator(name string) {

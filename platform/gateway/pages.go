@@ -10,6 +10,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -160,6 +161,9 @@ func (g *Gateway) console(w http.ResponseWriter, r *http.Request, at *url.URL) {
 	proxy.ServeHTTP(w, r)
 }
 
+// notServices are the names under which something else is.
+var notServices = []string{"api", "apis", "openapi", "docs", applyPath, auditPath}
+
 // newConsoles checks where consoles are.
 func newConsoles(given map[string]string) (map[string]*url.URL, error) {
 	consoles := map[string]*url.URL{}
@@ -168,7 +172,7 @@ func newConsoles(given map[string]string) (map[string]*url.URL, error) {
 		if err != nil || at.Scheme != "http" && at.Scheme != "https" || at.Host == "" || at.User != nil || at.RawQuery != "" || at.Fragment != "" {
 			return nil, fmt.Errorf("the console of %s: %q is no address of a web server, as http://HOST:PORT", service, address)
 		}
-		if !segment.MatchString(service) || strings.Contains(service, ".") || service == "api" || service == "apis" || service == "openapi" || service == "docs" {
+		if !segment.MatchString(service) || strings.Contains(service, ".") || slices.Contains(notServices, service) {
 			return nil, fmt.Errorf("the console of %q: that is no name of a service", service)
 		}
 		consoles[service] = at

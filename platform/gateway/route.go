@@ -24,6 +24,8 @@ func (g *Gateway) route(w http.ResponseWriter, r *http.Request, id *Identity) {
 		g.resource(w, r, id, c, schema.GroupVersion{Version: "v1"}, parts[2:])
 	case len(parts) == 1 && parts[0] == applyPath && r.Method == http.MethodPost:
 		g.applyDocuments(w, r, id, c)
+	case len(parts) == 1 && parts[0] == auditPath:
+		g.audit(w, r, id, c)
 	case r.Method != http.MethodGet:
 		refuse(w, r, methodNotAllowed("only GET is taken here"))
 	case len(parts) > 0 && (parts[0] == "api" || parts[0] == "apis"):
@@ -49,17 +51,21 @@ func (g *Gateway) resource(w http.ResponseWriter, r *http.Request, id *Identity,
 		refuse(w, r, p)
 		return
 	}
-	query, p := t.query(values, id)
-	if p != nil {
+	q := &call{Gateway: g, w: w, r: r, id: id, target: t}
+	if q.recorded, p = g.record(r, id, t, values); p != nil {
 		refuse(w, r, p)
 		return
 	}
-	q := &call{Gateway: g, w: w, r: r, id: id, target: t, query: query}
+	defer q.recorded.end()
+	if q.query, p = t.query(values, id); p != nil {
+		q.refuse(p)
+		return
+	}
 	switch {
 	case t.stream():
 		q.stream()
 	case r.Header.Get("Upgrade") != "":
-		refuse(w, r, badRequest("", "%s carry no other protocol", t.resource()))
+		q.refuse(badRequest("", "%s carry no other protocol", t.resource()))
 	case t.verb == verbWatch:
 		q.watch()
 	case t.verb == verbList && q.scattered():
@@ -81,6 +87,7 @@ func (q *call) object() {
 		q.refuse(p)
 		return
 	}
+	q.recorded.sends(q.target, body, q.query)
 	ctx, cancel := context.WithTimeout(q.r.Context(), requestTimeout)
 	defer cancel()
 	if q.target.user() && q.target.verb == verbUpdate && q.target.subresource == "" {

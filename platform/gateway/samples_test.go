@@ -24,7 +24,12 @@ var samples = map[string]string{
 	"floatingips":    `{"externalIP": "web", "target": {"type": "containers", "name": "web"}}`,
 	"natgateways":    `{"vpc": "web", "externalIPs": ["web"]}`,
 	"vpcpeerings":    `{"vpc": "web", "peer": {"vpc": "data"}}`,
+
+	"serviceaccounts": `{"role": "viewer"}`,
 }
+
+// adminsWrite are the kinds that members of a tenant only read.
+var adminsWrite = []string{"serviceaccounts"}
 
 // markerOf is in every object of a tenant and in no other.
 func markerOf(tenant string) string { return "only-" + tenant + "-has-this" }

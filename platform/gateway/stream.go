@@ -43,6 +43,9 @@ func (q *call) stream() {
 			p.Out.Body, p.Out.ContentLength = http.NoBody, 0
 		},
 		ModifyResponse: func(response *http.Response) error {
+			if response.StatusCode < http.StatusBadRequest {
+				q.recorded.began(response.StatusCode)
+			}
 			if response.StatusCode == http.StatusSwitchingProtocols {
 				return nil
 			}
@@ -50,6 +53,7 @@ func (q *call) stream() {
 		},
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) {
 			if refused := new(refusal); errors.As(err, &refused) {
+				q.recorded.refused(int(refused.status.Code), refused.status.Reason)
 				writeStatus(q.w, q.r, refused.status)
 				return
 			}

@@ -63,7 +63,7 @@ func (q *call) watch() {
 	}
 	w.bookmarks = q.query.Get("allowWatchBookmarks") == "true"
 	if err := w.run(ctx); err != nil && ctx.Err() == nil {
-		q.config.Log.Info("a watch ended", "user", q.id.Name, "resource", q.target.resource(), "error", err)
+		q.config.Log.Info("a watch ended", "user", q.id.User, "resource", q.target.resource(), "error", err)
 	}
 }
 

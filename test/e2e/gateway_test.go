@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -95,12 +96,17 @@ func administrator(t *testing.T) *person {
 
 // enter logs the person in as somebody who does not own the machine does: by the address and the authority that the owner gave away.
 func (p *person) enter(user, password string) (string, error) {
+	return p.login(password, "--user", user, "--password-stdin")
+}
+
+// login is `mni login` from afar, with a secret on standard input.
+func (p *person) login(secret string, how ...string) (string, error) {
 	gateway, err := clientcmd.BuildConfigFromFlags("", filepath.Join("/var/lib/mni", instance, "gateway.kubeconfig"))
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	return p.try(p.t.Context(), password+"\n", "mni", "login", "--server", gateway.Host,
-		"--ca-file", filepath.Join("/var/lib/mni", instance, "pki", "ca.crt"), "--user", user, "--password-stdin")
+	args := []string{"login", "--server", gateway.Host, "--ca-file", filepath.Join("/var/lib/mni", instance, "pki", "ca.crt")}
+	return p.try(p.t.Context(), secret+"\n", "mni", append(args, how...)...)
 }
 
 const gatewayPeople = `
@@ -204,13 +210,24 @@ func TestUsersDoEverythingThroughTheGatewayAndSeeTheirOwnTenantsOnly(t *testing.
 	ada.contains("hello from web", ada.kubectl("", "logs", "web"))
 	ada.contains("web", ada.kubectl("", "exec", "web", "--", "hostname"))
 
+	eventually(t, "gw-ada reads who did what", func(ctx context.Context) error {
+		out, err := ada.try(ctx, "", "mni", "audit", "-o", "wide")
+		for _, told := range []string{`gw-ada +apply +vpcs +demo-vpc +ok`, `gw-ada +apply +containers +web +ok`, `gw-ada +exec +pods +web\S* +ok`, `gw-ada +log +pods +web\S* +ok`, `session [0-9a-z]+`} {
+			if err == nil && !regexp.MustCompile(told).MatchString(out) {
+				err = fmt.Errorf("%s is not in:\n%s", told, out)
+			}
+		}
+		return err
+	})
+	admin.contains("gw-ada", admin.mni("", "audit", "-t", "tenant-a", "--verb", "apply"))
+
 	eve.mni("", "kubeconfig", eve.kubeconfig())
 	for _, kind := range []string{"vpc", "subnet", "container", "pods", "events"} {
 		if out := eve.mni("", "get", kind, "-A", "-o", "jsonpath={.items[*].metadata.namespace}"); strings.Trim(strings.ReplaceAll(out, "gw-blue", ""), " \n") != "" {
 			t.Errorf("gw-eve sees %ss of: %s", kind, out)
 		}
 	}
-	for _, args := range [][]string{{"get", "vpc"}, {"logs", "web"}, {"exec", "web", "--", "hostname"}, {"delete", "vpc", "demo-vpc"}, {"describe", "container", "web"}} {
+	for _, args := range [][]string{{"get", "vpc"}, {"logs", "web"}, {"exec", "web", "--", "hostname"}, {"delete", "vpc", "demo-vpc"}, {"describe", "container", "web"}, {"audit"}} {
 		if args[0] == "exec" {
 			args = append([]string{"exec", "--tenant", "tenant-a"}, args[1:]...)
 		} else {

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+	authv1 "github.com/mnicloud/mnicloud/services/auth/api/v1alpha1"
 	ctrv1 "github.com/mnicloud/mnicloud/services/ctr/api/v1alpha1"
 	vpcv1 "github.com/mnicloud/mnicloud/services/vpc/api/v1alpha1"
 	"github.com/mnicloud/mnicloud/test/apiserver"
@@ -97,6 +98,7 @@ func connect() error {
 	scheme := clientgoscheme.Scheme
 	for _, add := range []func() error{
 		func() error { return netv1.AddToScheme(scheme) },
+		func() error { return authv1.AddToScheme(scheme) },
 		func() error { return vpcv1.AddToScheme(scheme) },
 		func() error { return ctrv1.AddToScheme(scheme) },
 	} {

@@ -17,6 +17,7 @@ import (
 const (
 	quotaName  = "mni-tenant"
 	limitsName = "mni-tenant"
+	adminRole  = "mni-tenant-admin"
 	memberRole = "mni-tenant-member"
 	viewerRole = "mni-tenant-viewer"
 )
@@ -41,6 +42,7 @@ var otherKinds = []corev1.ResourceName{
 	"count/subnets.vpc.mnicloud.jp", "count/routetables.vpc.mnicloud.jp", "count/securitygroups.vpc.mnicloud.jp",
 	"count/floatingips.vpc.mnicloud.jp",
 	"count/natgateways.vpc.mnicloud.jp", "count/vpcpeerings.vpc.mnicloud.jp", "count/containers.ctr.mnicloud.jp",
+	"count/serviceaccounts.auth.mnicloud.jp",
 }
 
 const defaultObjects = 200
@@ -78,6 +80,7 @@ func renderInside(tenant *authv1.Tenant) []client.Object {
 				corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("32Mi"),
 			},
 		}}}},
+		binding(adminRole, authv1.RoleOwner, authv1.RoleAdmin),
 		binding(memberRole, authv1.RoleOwner, authv1.RoleAdmin, authv1.RoleMember),
 		binding(viewerRole, authv1.RoleViewer),
 	}
@@ -127,7 +130,7 @@ func renderRights(tenant *authv1.Tenant) []client.Object {
 	}{
 		{authv1.RoleViewer, []rbacv1.PolicyRule{rule("tenants", "get", "list", "watch")}, authv1.Roles()},
 		{authv1.RoleAdmin, []rbacv1.PolicyRule{rule("tenants", "update", "patch")}, []authv1.Role{authv1.RoleOwner, authv1.RoleAdmin}},
-		{authv1.RoleOwner, []rbacv1.PolicyRule{rule("tenants", "delete"), rule("tenants/owners", "update")}, []authv1.Role{authv1.RoleOwner}},
+		{authv1.RoleOwner, []rbacv1.PolicyRule{rule("tenants", "delete"), rule("tenants/owners", "update"), rule("tenants/audit", "get")}, []authv1.Role{authv1.RoleOwner}},
 	} {
 		meta := metav1.ObjectMeta{Name: rightsName(tenant.UID, right.role), Labels: labelsOf(tenant)}
 		out = append(out, &rbacv1.ClusterRole{ObjectMeta: meta, Rules: right.rules},

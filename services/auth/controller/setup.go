@@ -63,8 +63,8 @@ func exists(label string) labels.Selector {
 	return labels.NewSelector().Add(*requirement)
 }
 
-// SetupWithManager adds the reconcilers of User and Tenant, the collector of expired credentials, the turning of signing keys, and the
-// webhook that hashes passwords to the manager, whose scheme must know auth.mnicloud.jp/v1alpha1.
+// SetupWithManager adds the reconcilers of User, Tenant and ServiceAccount, the collector of expired credentials, the turning of signing
+// keys, and the webhook that hashes passwords to the manager, whose scheme must know auth.mnicloud.jp/v1alpha1.
 func SetupWithManager(ctx context.Context, mgr ctrl.Manager, config Config) error {
 	return setup(ctx, mgr, config, mgr.GetClient())
 }
@@ -105,7 +105,8 @@ func setup(ctx context.Context, mgr ctrl.Manager, config Config, c client.Client
 	return errors.Join(
 		(&tenantReconciler{client: c, live: mgr.GetAPIReader(), now: config.now}).setup(mgr, config.Workers),
 		(&userReconciler{client: c}).setup(mgr, config.Workers),
-		(&credentialReconciler{client: c, now: config.now}).setup(mgr),
+		(&accountReconciler{client: c}).setup(mgr, config.Workers),
+		(&credentialReconciler{client: c, live: mgr.GetAPIReader(), now: config.now}).setup(mgr),
 		mgr.Add(keyTurner{service: session.New(live, live, session.Options{Now: config.now}), now: config.now}),
 	)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -185,6 +186,11 @@ func TestTenantsAndUsersThatAreAsTheyShouldBeCostNoWrite(t *testing.T) {
 	w.user("ada", "correct horse")
 	tenant := w.tenant("red", "ada", "owner")
 	w.quotaCounts(tenant)
+	w.account(tenant, "ci", authv1.RoleMember)
+	w.eventually("its use is told", func() bool {
+		used := tenant.Status.Used["count/serviceaccounts.auth.mnicloud.jp"]
+		return w.read(tenant) && used.Value() == 1
+	})
 	w.eventually("the User says so too", func() bool { return len(w.stored("ada").Status.Tenants) == 1 })
 	w.stop()
 	log := writes.New(0)
@@ -292,6 +298,9 @@ func TestMembersMayWhatTheirRoleSaysInTheirTenantOnly(t *testing.T) {
 		require.Equal(t, r != authv1.RoleOwner && r != authv1.RoleAdmin, apierrors.IsForbidden(c.Patch(w.ctx, red.DeepCopy(), name)), r)
 		owners := patchOf(`{"spec":{"members":[{"user":"` + string(r) + `","role":"owner"}]}}`)
 		require.Equal(t, r != authv1.RoleOwner, apierrors.IsForbidden(c.Patch(w.ctx, red.DeepCopy(), owners)), r)
+		require.Equal(t, r == authv1.RoleOwner, w.mayAudit(c, "red"), r)
+		require.False(t, w.mayAudit(c, "blue"), r)
+		require.False(t, w.mayAudit(c, ""), r)
 
 		// Nothing more, for any role.
 		for what, err := range map[string]error{
@@ -313,6 +322,16 @@ func TestMembersMayWhatTheirRoleSaysInTheirTenantOnly(t *testing.T) {
 		}
 	}
 	require.NoError(t, w.List(w.ctx, &corev1.SecretList{}, client.InNamespace(authv1.SystemNamespace)), "the administrator may")
+}
+
+// mayAudit asks, as the gateway does, whether somebody may read a Tenant's audit trail; without a name, that of all.
+func (w *world) mayAudit(c client.Client, tenant string) bool {
+	w.t.Helper()
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Group: authv1.GroupVersion.Group, Resource: "tenants", Subresource: "audit", Name: tenant, Verb: "get"},
+	}}
+	require.NoError(w.t, c.Create(w.ctx, review))
+	return review.Status.Allowed
 }
 
 func patchOf(json string) client.Patch { return client.RawPatch(types.MergePatchType, []byte(json)) }

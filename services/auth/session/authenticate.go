@@ -17,13 +17,17 @@ import (
 
 // Identity is who sends a request.
 type Identity struct {
-	// User is the name of the User.
+	// User is the name of the User; empty for a ServiceAccount.
 	User string
+	// ServiceAccount is the name of the ServiceAccount, which is of the only Tenant that Groups give a role in; empty for a User.
+	ServiceAccount string
 	// UserName and Groups are who that is to Kubernetes, to be impersonated.
 	UserName string
 	Groups   []string
 	// Session is the ID of the session; empty for an API token.
 	Session string
+	// Token is the ID of the API token; empty for a session.
+	Token string
 	// Expires is when the session or the API token ends.
 	Expires time.Time
 	// MustChangePassword says that the User may only do that. Groups is empty then.
@@ -77,6 +81,11 @@ func (s *Service) byToken(ctx context.Context, text string) (Identity, error) {
 	if !equal(kept.Annotations[annotationHash], given.hash) {
 		return Identity{}, ErrToken
 	}
+	if _, _, ok := AccountOf(kept); ok {
+		who, err := s.byAccount(ctx, kept)
+		who.Token = given.id
+		return who, err
+	}
 	user := &authv1.User{}
 	if err := s.find(ctx, client.ObjectKey{Name: kept.Labels[authv1.LabelUser]}, user); err != nil {
 		return Identity{}, tokenError("read the User of the token", err)
@@ -84,7 +93,9 @@ func (s *Service) byToken(ctx context.Context, text string) (Identity, error) {
 	if !s.holds(kept, kindToken, user) {
 		return Identity{}, ErrToken
 	}
-	return s.identity(ctx, user, kept, "")
+	who, err := s.identity(ctx, user, kept, "")
+	who.Token = given.id
+	return who, err
 }
 
 // find reads an object where a cache may be, and from the API server when it is not there: it may be new.

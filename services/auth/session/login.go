@@ -8,7 +8,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -63,7 +62,7 @@ func (s *Service) check(ctx context.Context, name, plain string) (*authv1.User, 
 
 // count counts a try of the User, if it may be made now.
 func (s *Service) count(ctx context.Context, name string) (*authv1.User, error) {
-	if len(validation.NameIsDNSLabel(name, false)) > 0 {
+	if !isName(name) {
 		return nil, ErrLogin
 	}
 	for range 10 {

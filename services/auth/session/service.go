@@ -78,6 +78,9 @@ const (
 	// annotationHash is the hash of an API token. The token is random, so that it cannot be found by trying, and the metadata of Secrets is
 	// what processes have at hand.
 	annotationHash = "auth.mnicloud.jp/token-hash"
+	// annotationAccount is NAMESPACE/NAME of the ServiceAccount that an API token is of, annotationCreatedBy the User who asked for it.
+	annotationAccount   = "auth.mnicloud.jp/service-account"
+	annotationCreatedBy = "auth.mnicloud.jp/token-created-by"
 	// annotationTenant and annotationTenantUID are the only Tenant of an API token, annotationRole is its mightiest role.
 	annotationTenant    = "auth.mnicloud.jp/token-tenant"
 	annotationTenantUID = "auth.mnicloud.jp/token-tenant-uid"
@@ -94,7 +97,7 @@ type Service struct {
 	slots chan struct{}
 }
 
-// New makes a service. live reads and writes without a cache; read may have one (of Users, Tenants, and the metadata of Secrets in the
+// New makes a service. live reads and writes without a cache; read may have one (of Users, Tenants, ServiceAccounts, and the metadata of Secrets in the
 // system's namespace), or be live itself: who sends a request is looked up there first.
 func New(live client.Client, read client.Reader, options Options) *Service {
 	options = options.complete()

@@ -49,7 +49,7 @@ func newWorld(t *testing.T) *world {
 	require.NoError(t, clientgoscheme.AddToScheme(scheme))
 	require.NoError(t, authv1.AddToScheme(scheme))
 	w := &world{t: t, ctx: t.Context(), now: time.Unix(1_800_000_000, 0)}
-	w.Client = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&authv1.User{}, &authv1.Tenant{}).Build()
+	w.Client = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&authv1.User{}, &authv1.Tenant{}, &authv1.ServiceAccount{}).Build()
 	w.Service = w.another()
 	_, err := w.EnsureKeys(w.ctx)
 	require.NoError(t, err)

@@ -35,9 +35,12 @@ type Scope struct {
 type Token struct {
 	// ID finds it, to revoke it.
 	ID string `json:"id"`
-	// Name is what the User calls it.
+	// Name is what who made it calls it.
 	Name string `json:"name"`
 	Scope
+	// ServiceAccount is the name of the one of Scope.Tenant that it is of; empty for a User's. CreatedBy is the User who made it.
+	ServiceAccount string `json:"serviceAccount,omitempty"`
+	CreatedBy      string `json:"createdBy,omitempty"`
 	// Expires is when it ends.
 	Expires time.Time `json:"expires"`
 }
@@ -47,11 +50,8 @@ func (s *Service) CreateToken(ctx context.Context, user, name string, life time.
 	refused := func(format string, args ...any) (string, Token, error) {
 		return "", Token{}, fmt.Errorf("%w: "+format, append([]any{ErrRefused}, args...)...)
 	}
-	if name == "" || len(name) > 128 {
-		return refused("name: %d bytes; must have 1 to 128, to tell tokens apart", len(name))
-	}
-	if life < time.Minute || life > MaxTokenLife {
-		return refused("expires: %s from now; must be from a minute to %d days from now", life, MaxTokenLife/(24*time.Hour))
+	if err := checkToken(name, life); err != nil {
+		return "", token, err
 	}
 	if scope.Role != "" && !slices.Contains(authv1.Roles(), scope.Role) {
 		return refused("role: %q is none; must be owner, admin, member or viewer", scope.Role)
@@ -90,14 +90,26 @@ func (s *Service) CreateToken(ctx context.Context, user, name string, life time.
 	return made.text, tokenOf(kept, made.id, expires), nil
 }
 
+// checkToken says what is wrong with the name and the life of a token to be made.
+func checkToken(name string, life time.Duration) error {
+	if name == "" || len(name) > 128 {
+		return fmt.Errorf("%w: name: %d bytes; must have 1 to 128, to tell tokens apart", ErrRefused, len(name))
+	}
+	if life < time.Minute || life > MaxTokenLife {
+		return fmt.Errorf("%w: expires: %s from now; must be from a minute to %d days from now", ErrRefused, life, MaxTokenLife/(24*time.Hour))
+	}
+	return nil
+}
+
 // tenantFor is the Tenant of that name, in which the User has a role.
 func (s *Service) tenantFor(ctx context.Context, user *authv1.User, name string) (*authv1.Tenant, error) {
 	tenant := &authv1.Tenant{}
-	err := s.live.Get(ctx, client.ObjectKey{Name: name}, tenant)
-	if client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("read Tenant %s: %w", name, err)
+	if isName(name) { // no path
+		if err := client.IgnoreNotFound(s.live.Get(ctx, client.ObjectKey{Name: name}, tenant)); err != nil {
+			return nil, fmt.Errorf("read Tenant %s: %w", name, err)
+		}
 	}
-	if _, member := tenant.IsMember(user.Name, user.UID); err != nil || !member && !user.Spec.Administrator {
+	if _, member := tenant.IsMember(user.Name, user.UID); tenant.UID == "" || !member && !user.Spec.Administrator {
 		return nil, fmt.Errorf("%w: tenant: there is no tenant %q that you are a member of", ErrRefused, name)
 	}
 	return tenant, nil
@@ -105,7 +117,11 @@ func (s *Service) tenantFor(ctx context.Context, user *authv1.User, name string)
 
 func tokenOf(kept metav1.Object, id string, expires time.Time) Token {
 	says := kept.GetAnnotations()
-	return Token{ID: id, Name: says[annotationName], Expires: expires, Scope: Scope{Tenant: says[annotationTenant], Role: authv1.Role(says[annotationRole])}}
+	token := Token{ID: id, Name: says[annotationName], Expires: expires, Scope: Scope{Tenant: says[annotationTenant], Role: authv1.Role(says[annotationRole])}}
+	if account, _, ok := AccountOf(kept); ok {
+		token.ServiceAccount, token.CreatedBy = account.Name, says[annotationCreatedBy]
+	}
+	return token
 }
 
 // Tokens lists the User's API tokens, by name.
@@ -119,16 +135,24 @@ func (s *Service) Tokens(ctx context.Context, user string) ([]Token, error) {
 
 // tokensOf are those of this very User: what is left of one that had the name before are not.
 func (s *Service) tokensOf(ctx context.Context, user *authv1.User) ([]Token, error) {
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
-	err := s.live.List(ctx, list, client.InNamespace(authv1.SystemNamespace),
-		client.MatchingLabels{authv1.LabelUser: user.Name, authv1.LabelCredential: kindToken})
+	tokens, err := s.listTokens(ctx, client.MatchingLabels{authv1.LabelUser: user.Name, authv1.LabelCredential: kindToken},
+		func(o metav1.Object) bool { return s.holds(o, kindToken, user) })
 	if err != nil {
 		return nil, fmt.Errorf("list the tokens of User %s: %w", user.Name, err)
 	}
+	return tokens, nil
+}
+
+// listTokens are those with the labels that count, by name.
+func (s *Service) listTokens(ctx context.Context, labels client.MatchingLabels, counts func(metav1.Object) bool) ([]Token, error) {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
+	if err := s.live.List(ctx, list, client.InNamespace(authv1.SystemNamespace), labels); err != nil {
+		return nil, err
+	}
 	out := make([]Token, 0, len(list.Items))
 	for i := range list.Items {
-		if s.holds(&list.Items[i], kindToken, user) {
+		if counts(&list.Items[i]) {
 			_, at := Expired(&list.Items[i], s.options.Now())
 			out = append(out, tokenOf(&list.Items[i], strings.TrimPrefix(list.Items[i].Name, kindToken+"-"), at))
 		}
@@ -139,6 +163,14 @@ func (s *Service) tokensOf(ctx context.Context, user *authv1.User) ([]Token, err
 
 // RevokeToken ends an API token of the User. One that is somebody else's, or not there, gives ErrToken.
 func (s *Service) RevokeToken(ctx context.Context, user, id string) error {
+	return s.revoke(ctx, id, func(kept metav1.Object) bool {
+		whose, ok := kept.GetLabels()[authv1.LabelUser]
+		return ok && whose == user
+	})
+}
+
+// revoke ends the API token with the ID if it is the right one's; ErrToken when it is not.
+func (s *Service) revoke(ctx context.Context, id string, isRight func(metav1.Object) bool) error {
 	if !isID(id) {
 		return ErrToken
 	}
@@ -146,7 +178,7 @@ func (s *Service) RevokeToken(ctx context.Context, user, id string) error {
 	if err := s.live.Get(ctx, key(kindToken, id), kept); err != nil {
 		return tokenError("read the token", err)
 	}
-	if kept.Labels[authv1.LabelUser] != user || kept.Labels[authv1.LabelCredential] != kindToken {
+	if kept.Labels[authv1.LabelCredential] != kindToken || !isRight(kept) {
 		return ErrToken
 	}
 	uid := kept.UID

@@ -1,5 +1,5 @@
-// Package v1alpha1 is the API group auth.mnicloud.jp: the people who use the cloud, and the tenants they share. Both kinds are
-// cluster-scoped; Kubernetes is their only store.
+// Package v1alpha1 is the API group auth.mnicloud.jp: the people who use the cloud and the tenants they share, both cluster-scoped, and
+// the service accounts of tenants. Kubernetes is their only store.
 // +kubebuilder:object:generate=true
 // +groupName=auth.mnicloud.jp
 package v1alpha1
@@ -21,7 +21,7 @@ var (
 )
 
 func addKnownTypes(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &User{}, &UserList{}, &Tenant{}, &TenantList{})
+	s.AddKnownTypes(GroupVersion, &User{}, &UserList{}, &Tenant{}, &TenantList{}, &ServiceAccount{}, &ServiceAccountList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

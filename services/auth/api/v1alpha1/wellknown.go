@@ -3,7 +3,7 @@ package v1alpha1
 import "k8s.io/apimachinery/pkg/types"
 
 const (
-	// Finalizer keeps a User or a Tenant until what was made for it is gone.
+	// Finalizer keeps a User, a Tenant or a ServiceAccount until what was made for it is gone.
 	Finalizer = "auth.mnicloud.jp/cleanup"
 	// FieldOwner is the field manager of everything that the Auth Controller makes.
 	FieldOwner = "auth.mnicloud.jp/controller"
@@ -14,6 +14,8 @@ const (
 	LabelTenantUID = "auth.mnicloud.jp/tenant-uid"
 	// LabelUser stands on a Secret that keeps a session or an API token and is the name of its User.
 	LabelUser = "auth.mnicloud.jp/user"
+	// LabelServiceAccountUID stands on a Secret that keeps an API token of a ServiceAccount, and is that one's UID. It has no LabelUser.
+	LabelServiceAccountUID = "auth.mnicloud.jp/service-account-uid"
 	// LabelCredential stands on a Secret of the system's namespace and says what that keeps: session, token or signing-keys.
 	LabelCredential = "auth.mnicloud.jp/credential"
 
@@ -23,8 +25,13 @@ const (
 	// UserPrefix and a User's name make the name by which Kubernetes knows the User: a User called "admin" is nobody that a
 	// certificate speaks for.
 	UserPrefix = "mni:user:"
+	// ServiceAccountPrefix with the namespace of a Tenant and a ServiceAccount's name make the name by which Kubernetes knows the
+	// ServiceAccount. No User has such a name, and no two Tenants have one namespace.
+	ServiceAccountPrefix = "mni:serviceaccount:"
 	// GroupUsers are all Users.
 	GroupUsers = "mni:users"
+	// GroupServiceAccounts are all ServiceAccounts. None of them is in GroupUsers.
+	GroupServiceAccounts = "mni:serviceaccounts"
 	// GroupAdministrators are the cloud's administrators.
 	GroupAdministrators = "mni:administrators"
 )
@@ -33,7 +40,7 @@ const (
 const (
 	// RoleOwner also names owners, and deletes the Tenant.
 	RoleOwner Role = "owner"
-	// RoleAdmin also says who the members are.
+	// RoleAdmin also says who the members are, and makes ServiceAccounts.
 	RoleAdmin Role = "admin"
 	// RoleMember also makes, changes and deletes the Tenant's resources.
 	RoleMember Role = "member"
@@ -46,6 +53,14 @@ func Roles() []Role { return []Role{RoleOwner, RoleAdmin, RoleMember, RoleViewer
 
 // UserName is the name by which Kubernetes knows a User.
 func UserName(user string) string { return UserPrefix + user }
+
+// ServiceAccountName is the name by which Kubernetes knows a ServiceAccount.
+func ServiceAccountName(namespace, name string) string {
+	return ServiceAccountPrefix + namespace + ":" + name
+}
+
+// ServiceAccountRoles lists the roles that a ServiceAccount can have, the mightiest first. None of them owns a Tenant.
+func ServiceAccountRoles() []Role { return []Role{RoleAdmin, RoleMember, RoleViewer} }
 
 // GroupOf is the group of those with a role in the Tenant with the UID. A Tenant made anew under the same name has other groups.
 func GroupOf(tenant types.UID, role Role) string {
