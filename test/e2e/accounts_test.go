@@ -98,7 +98,7 @@ func TestAServiceAccountWorksInItsTenantAndNowhereElse(t *testing.T) {
 	robot.refused(`there is no tenant "sa-blue" that you are a member of`, "", "get", "vpc", "-t", "sa-blue")
 
 	// As an admin it makes nobody either.
-	ada.mni("{apiVersion: auth/v1alpha, kind: ServiceAccount, metadata: {name: ci, namespace: sa-red}, spec: {role: admin}}", "apply", "-f", "-")
+	ada.mni("{apiVersion: auth/v1alpha, kind: ServiceAccount, metadata: {name: ci, namespace: sa-red}, spec: {role: admin}}", "apply", "-f", "-", "--force-conflicts")
 	eventually(t, "it is an admin", func(ctx context.Context) error {
 		out, err := robot.try(ctx, "", "mni", "whoami", "-o", "json")
 		if err == nil && !strings.Contains(out, `"role": "admin"`) {
