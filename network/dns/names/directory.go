@@ -38,9 +38,9 @@ type VPC struct {
 	// Services are the addresses of Services' names. Those of a headless one are its Pods' in this VPC; there may be none.
 	Services map[string][]netip.Addr `json:"services"`
 	// Ports are where Services' ports with a name are: _http._tcp.db.team-a.svc.cluster.local.
-	Ports map[string][]Port `json:"ports,omitempty"`
+	Ports map[string][]Port `json:"ports"`
 	// Aliases are what Services of type ExternalName stand for.
-	Aliases map[string]string `json:"aliases,omitempty"`
+	Aliases map[string]string `json:"aliases"`
 	// Subnets are the ranges that the VPC's interfaces are in.
 	Subnets []netip.Prefix `json:"subnets"`
 
