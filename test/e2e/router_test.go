@@ -29,13 +29,13 @@ import (
 	vpcv1 "github.com/mnicloud/mnicloud/services/vpc/api/v1alpha1"
 )
 
-// A router of the owner's is beyond a link of the machine's; the pool is a range of the owner's (both of TEST-NET-2, RFC 5737).
+// A router of the owner's is beyond a link of the machine's; the pool is a range of the owner's. (Those for documentation are instances'.)
 const (
 	routerLink    = "mni-e2e-rtr0"
-	routerAddress = "198.51.100.2"
-	routerSide    = "198.51.100.1"
+	routerAddress = "10.253.251.2"
+	routerSide    = "10.253.251.1"
 	routerASN     = 65010
-	ownersPool    = "198.51.100.128/26"
+	ownersPool    = "10.253.251.128/26"
 )
 
 // routerConfig is what docs/howto/bgp.md says that FRR needs.
@@ -118,9 +118,8 @@ func TestARouterOfTheOwnersTakesTheEdgeRoutersPlace(t *testing.T) {
 	established := func() {
 		t.Helper()
 		eventually(t, "the router has the pool by both nodes, and both have a session with it", func(ctx context.Context) error {
-			want := ownersPool + " via " + members[0].Address().String() + " " + members[1].Address().String()
-			if routes := router.Routes(); !slices.Contains(routes, want) {
-				return fmt.Errorf("routes %v: %s", routes, router.Ask("show bgp summary"))
+			if err := leads(router, ownersPool, members...); err != nil {
+				return err
 			}
 			return peerIsReady(ctx, "router")
 		})
@@ -140,10 +139,7 @@ func TestARouterOfTheOwnersTakesTheEdgeRoutersPlace(t *testing.T) {
 			address := published[i].Status.ExternalAddress
 			require.True(t, netip.MustParsePrefix(ownersPool).Contains(netip.MustParseAddr(address)), address)
 			eventually(t, "the router has the address by its node", func(context.Context) error {
-				if routes := router.Routes(); !slices.Contains(routes, address+"/32 via "+members[i].Address().String()) {
-					return fmt.Errorf("routes %v", routes)
-				}
-				return nil
+				return leads(router, address+"/32", members[i])
 			})
 			eventually(t, server.Name+" answers the router at "+address, func(context.Context) error {
 				body, err := asksFrom(ns, address)
@@ -184,6 +180,23 @@ func TestARouterOfTheOwnersTakesTheEdgeRoutersPlace(t *testing.T) {
 		return nil
 	})
 	isConsistent(t)
+}
+
+// leads says whether the router has learned a range from these nodes, and leads it to the machine, behind which they are.
+func leads(router *testnet.Router, cidr string, members ...machine.Node) error {
+	learned := router.Ask("show bgp ipv4 unicast " + cidr)
+	if routes := router.Routes(); !slices.Contains(routes, cidr+" via "+routerSide) {
+		return fmt.Errorf("routes %v: %s", routes, learned)
+	}
+	if strings.Count(learned, " from ") != len(members) {
+		return fmt.Errorf("learned by others than %v: %s", members, learned)
+	}
+	for _, n := range members {
+		if !strings.Contains(learned, " from "+n.Address().String()+" ") {
+			return fmt.Errorf("not learned from %s: %s", n.Name(), learned)
+		}
+	}
+	return nil
 }
 
 // peerIsReady says whether every node has a session with a peer.
