@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -42,7 +43,7 @@ func TestAQuarantineLastsItsTimeWhateverTheClockIsSetTo(t *testing.T) {
 			now := begin
 			r := &leaseReconciler{
 				client: c, live: c, ipam: &ipam.Allocator{Client: c, Live: c, Quarantine: time.Minute},
-				now: func() time.Time { return now }, released: map[string]seen{},
+				quarantines: newQuarantines(func() time.Time { return now }),
 			}
 			request := ctrl.Request{NamespacedName: client.ObjectKeyFromObject(lease)}
 			for _, passed := range []time.Duration{0, 20 * time.Second, 59 * time.Second} {
@@ -66,9 +67,69 @@ func TestAQuarantineLastsItsTimeWhateverTheClockIsSetTo(t *testing.T) {
 			require.NoError(t, c.Delete(t.Context(), next))
 			_, err = r.Reconcile(t.Context(), request)
 			require.NoError(t, err)
-			require.Empty(t, r.released, "what is gone is forgotten")
+			require.Empty(t, r.quarantines.first, "what is gone is forgotten")
 		})
 	}
+}
+
+// The node's object is gone; that of another is there, and Ready. By the controller's own clock, which is not set.
+func TestPortsOfANodeThatIsGoneAreNobodysUntilNoFlowCanBeLeft(t *testing.T) {
+	block := func(node, uid string) *netv1.PortBlock {
+		return &netv1.PortBlock{
+			ObjectMeta: metav1.ObjectMeta{Name: "203.0.113.5.1024", UID: types.UID(uid)},
+			Spec:       netv1.PortBlockSpec{Address: "203.0.113.5", FirstPort: 1024, Size: netv1.PortBlockSize, Node: node, NATGateway: "g"},
+		}
+	}
+	c := fake.NewClientBuilder().WithScheme(testScheme()).WithObjects(block("gone", "first")).Build()
+	begin := time.Now()
+	now := begin
+	reconciler := func() *portBlockReconciler {
+		config, err := Config{InfrastructureCIDR: prefix("198.18.0.0/17")}.complete()
+		require.NoError(t, err)
+		return &portBlockReconciler{client: c, live: c, config: config, quarantines: newQuarantines(func() time.Time { return now })}
+	}
+	r := reconciler()
+	request := ctrl.Request{NamespacedName: client.ObjectKey{Name: "203.0.113.5.1024"}}
+	left := func() time.Duration {
+		t.Helper()
+		result, err := r.Reconcile(t.Context(), request)
+		require.NoError(t, err)
+		return result.RequeueAfter
+	}
+	released := func() bool {
+		t.Helper()
+		b := &netv1.PortBlock{}
+		require.NoError(t, c.Get(t.Context(), request.NamespacedName, b), "it is there")
+		return b.Spec.ReleasedAt != nil
+	}
+	require.Zero(t, left())
+	require.True(t, released(), "whoever hears of it goes by it at once")
+	const longestFlow = 8000 * time.Second // of bpf/conntrack.h
+	for _, passed := range []time.Duration{0, time.Minute, longestFlow} {
+		now = begin.Add(passed)
+		require.Equal(t, 135*time.Minute-passed, left())
+		require.True(t, released())
+	}
+	r = reconciler()
+	require.Equal(t, 135*time.Minute, left(), "it begins anew with the controller")
+	now = now.Add(135 * time.Minute)
+	require.Zero(t, left())
+	require.Error(t, c.Get(t.Context(), request.NamespacedName, &netv1.PortBlock{}), "it is gone")
+	require.Zero(t, left())
+	require.Empty(t, r.quarantines.first, "what is gone is forgotten")
+
+	// The next holder is Ready, and stays; it goes, and has a quarantine of its own.
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "there"}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
+	}
+	require.NoError(t, c.Create(t.Context(), node))
+	require.NoError(t, c.Create(t.Context(), block("there", "second")))
+	require.Zero(t, left())
+	require.False(t, released())
+	require.NoError(t, c.Delete(t.Context(), node))
+	require.Zero(t, left())
+	require.True(t, released())
+	require.Equal(t, 135*time.Minute, left())
 }
 
 // An interface was released while the clock was an hour ahead. Its TTL begins when the clock is right again; else it would last

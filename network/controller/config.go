@@ -21,6 +21,9 @@ type Config struct {
 	// Quarantine is how long an infrastructure address (one of the default Subnet's) is not given to anybody after it was given
 	// back. It must be longer than a node that counts as alive may be behind. 0 means a minute.
 	Quarantine time.Duration
+	// PortQuarantine is how long nobody gets ports that were taken from a lost node, unless that node gives them back itself. It must be
+	// longer than a flow of the node's can live without a packet. 0 means two hours and a quarter.
+	PortQuarantine time.Duration
 	// now is the world's clock; nil means time.Now.
 	now func() time.Time
 	// Workers is how many interfaces (and Pods) are reconciled at once. 0 means 16.
@@ -32,6 +35,8 @@ const (
 	// defaultQuarantine is three times what a node may be behind: one that is not heard of for 20 s is not alive, and its daemon
 	// notices a silent connection within 10 s.
 	defaultQuarantine = time.Minute
+	// defaultPortQuarantine is more than the 8,000 s after which a TCP connection that sends nothing is no more.
+	defaultPortQuarantine = 135 * time.Minute
 )
 
 // complete checks the configuration and fills in defaults.
@@ -58,6 +63,9 @@ func (c Config) complete() (Config, error) {
 	c.ReservedCIDRs = append(slices.Clone(c.ReservedCIDRs), infra)
 	if c.Quarantine <= 0 {
 		c.Quarantine = defaultQuarantine
+	}
+	if c.PortQuarantine <= 0 {
+		c.PortQuarantine = defaultPortQuarantine
 	}
 	if c.now == nil {
 		c.now = time.Now

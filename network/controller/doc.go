@@ -13,7 +13,7 @@
 // +kubebuilder:rbac:groups=net.mnicloud.jp,resources=addresspools;bgppeers;bgpadvertisements,verbs=get;list;watch
 // +kubebuilder:rbac:groups=net.mnicloud.jp,resources=externalips;floatingips;natgateways,verbs=get;list;watch;update;patch
 // +kubebuilder:rbac:groups=net.mnicloud.jp,resources=externalips/status;floatingips/status;natgateways/status,verbs=get;update;patch
-// +kubebuilder:rbac:groups=net.mnicloud.jp,resources=portblocks,verbs=get;list;watch;delete
+// +kubebuilder:rbac:groups=net.mnicloud.jp,resources=portblocks,verbs=get;list;watch;patch;delete
 // +kubebuilder:rbac:groups=net.mnicloud.jp,resources=addresspools/status;bgppeers/status;bgpadvertisements/status,verbs=get;update;patch
 // +kubebuilder:rbac:groups="",resources=nodes;pods;namespaces,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;patch

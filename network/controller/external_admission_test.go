@@ -3,6 +3,7 @@ package controller
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -77,6 +78,15 @@ func TestWhatExternalObjectsAreCannotBeChanged(t *testing.T) {
 	taken := block.DeepCopy()
 	taken.Spec.Node = "another"
 	refused(taken, "spec cannot be changed")
+	now := metav1.NowMicro()
+	block.Spec.ReleasedAt = &now
+	require.NoError(t, w.Update(t.Context(), block), "it may be released")
+	again := block.DeepCopy()
+	later := metav1.NewMicroTime(now.Add(time.Second))
+	for _, at := range []*metav1.MicroTime{nil, &later} {
+		again.Spec.ReleasedAt = at
+		refused(again, "what was released stays so")
+	}
 }
 
 func TestANodeWritesOfItselfOnly(t *testing.T) {

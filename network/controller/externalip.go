@@ -49,7 +49,7 @@ func (r *externalIPReconciler) setup(mgr ctrl.Manager) error {
 		})).
 		Watches(&netv1.PortBlock{}, mapped(func(ctx context.Context, block *netv1.PortBlock) []reconcile.Request {
 			return r.by(ctx, externalIPByAddress, block.Spec.Address)
-		}), onDelete).
+		}), onUpdate(wasReleased)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.config.Workers}).
 		Complete(r)
 }

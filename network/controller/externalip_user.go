@@ -26,8 +26,8 @@ type claimant struct {
 func userKey(kind, name string) string { return kind + "/" + name }
 
 // user decides who has the address. Who has it keeps it until it is gone, or neither names the ExternalIP nor has the address any more
-// and every node has given back the ports that it had of it; then the oldest that names it gets it. The cache says that nothing
-// changes; a change is decided on what the API server says.
+// and no node has ports of it, not even released ones; then the oldest that names it gets it. An ExternalIP that goes waits for no released
+// ones: its lease does. The cache says that nothing changes; a change is decided on what the API server says.
 func (r *externalIPReconciler) user(ctx context.Context, eip *netv1.ExternalIP) (*netv1.ExternalIPUser, error) {
 	decide := func(from client.Reader) (*netv1.ExternalIPUser, error) {
 		all, err := r.claimants(ctx, from, eip)
@@ -47,8 +47,10 @@ func (r *externalIPReconciler) user(ctx context.Context, eip *netv1.ExternalIP) 
 	if err := r.live.List(ctx, &blocks, client.MatchingFields{blockByAddress: eip.Status.Address}); err != nil {
 		return nil, fmt.Errorf("list the PortBlocks of %s: %w", eip.Status.Address, err)
 	}
-	if len(blocks.Items) > 0 {
-		return eip.Status.UsedBy, nil
+	for i := range blocks.Items {
+		if eip.DeletionTimestamp.IsZero() || blocks.Items[i].Spec.ReleasedAt == nil {
+			return eip.Status.UsedBy, nil
+		}
 	}
 	return user, nil
 }

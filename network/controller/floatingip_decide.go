@@ -61,8 +61,11 @@ func checkExternalIP(field, kind, user, name string, eip *netv1.ExternalIP) (wai
 	case uses(eip, kind, user):
 		return conditions.Result{}, true
 	case eip.Status.UsedBy != nil:
-		return conditions.Waiting(reasonExternalIPInUse, field+": ExternalIP "+name+" is "+eip.Status.UsedBy.Kind+" "+eip.Status.UsedBy.Name+
-			"'s; this "+kind+" waits until that one is deleted"), false
+		message := field + ": ExternalIP " + name + " is " + eip.Status.UsedBy.Kind + " " + eip.Status.UsedBy.Name + "'s; this " + kind + " waits until that one is deleted"
+		if eip.Status.UsedBy.Kind == netv1.KindNATGateway {
+			message += " and no node, not even a lost one, can translate for it any more; or name another ExternalIP"
+		}
+		return conditions.Waiting(reasonExternalIPInUse, message), false
 	case !eip.DeletionTimestamp.IsZero():
 		return conditions.Waiting(reasonExternalIPNotReady, field+": ExternalIP "+name+" is being deleted; delete this "+kind+" too"), false
 	case eip.Status.Address == "":

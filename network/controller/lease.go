@@ -3,11 +3,8 @@ package controller
 import (
 	"context"
 	"fmt"
-	"sync"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -20,21 +17,10 @@ import (
 // leaseReconciler ends quarantines, and frees orphans: leases whose interface, Subnet or ExternalIP is gone. Those come about when a
 // write meets a delete, or when somebody removes a finalizer by hand.
 type leaseReconciler struct {
-	client client.Client
-	live   client.Reader
-	ipam   *ipam.Allocator
-	// now must not jump: it is only compared with itself.
-	now func() time.Time
-
-	mu sync.Mutex
-	// released is when this process first saw, by its name, that a lease was given back.
-	released map[string]seen
-}
-
-// seen is the identity of a lease and a time.
-type seen struct {
-	uid types.UID
-	at  time.Time
+	client      client.Client
+	live        client.Reader
+	ipam        *ipam.Allocator
+	quarantines *quarantines
 }
 
 func (r *leaseReconciler) setup(mgr ctrl.Manager) error {
@@ -48,6 +34,9 @@ func (r *leaseReconciler) setup(mgr ctrl.Manager) error {
 		}), onDelete).
 		Watches(&netv1.Subnet{}, mapped(func(ctx context.Context, subnet *netv1.Subnet) []reconcile.Request {
 			return r.leases(ctx, ipam.FieldSubnet, subnet.Name)
+		}), onDelete).
+		Watches(&netv1.PortBlock{}, mapped(func(_ context.Context, block *netv1.PortBlock) []reconcile.Request {
+			return requests(fmt.Sprintf("%d.%s", ipam.ExternalVNI, block.Spec.Address))
 		}), onDelete).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 4}).
 		Complete(r)
@@ -70,12 +59,15 @@ func (r *leaseReconciler) Reconcile(ctx context.Context, req reconcile.Request) 
 	var lease netv1.IPLease
 	err := r.client.Get(ctx, req.NamespacedName, &lease)
 	if err != nil || !lease.DeletionTimestamp.IsZero() {
-		r.forget(req.Name)
+		r.quarantines.forget(req.Name)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if quarantine, released := r.ipam.QuarantineOf(&lease); released {
-		if left := quarantine - r.sinceReleased(&lease); left > 0 {
+		if left := quarantine - r.quarantines.passed(&lease); left > 0 {
 			return reconcile.Result{RequeueAfter: left}, nil
+		}
+		if held, err := r.held(ctx, &lease); err != nil || held {
+			return reconcile.Result{}, err // until the last block goes
 		}
 		return reconcile.Result{}, r.ipam.Delete(ctx, &lease)
 	}
@@ -90,25 +82,16 @@ func (r *leaseReconciler) Reconcile(ctx context.Context, req reconcile.Request) 
 	return settle(reconcile.Result{}, r.ipam.Release(ctx, &lease))
 }
 
-// sinceReleased is for how long this process has known that the lease was given back. What the lease says is of a clock that
-// may have been set since, and an address that is had again too early is somebody else's on a node that is behind; so a
-// quarantine begins anew with the process.
-func (r *leaseReconciler) sinceReleased(lease *netv1.IPLease) time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := r.now()
-	first, ok := r.released[lease.Name]
-	if !ok || first.uid != lease.UID {
-		first = seen{lease.UID, now}
-		r.released[lease.Name] = first
+// held tells whether a node that was lost may still translate with an external address.
+func (r *leaseReconciler) held(ctx context.Context, lease *netv1.IPLease) (bool, error) {
+	if lease.Spec.Pool == "" {
+		return false, nil
 	}
-	return now.Sub(first.at)
-}
-
-func (r *leaseReconciler) forget(name string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.released, name)
+	var blocks netv1.PortBlockList
+	if err := r.live.List(ctx, &blocks, client.MatchingFields{blockByAddress: lease.Spec.Address}, client.Limit(1)); err != nil {
+		return false, fmt.Errorf("list the PortBlocks of %s: %w", lease.Spec.Address, err)
+	}
+	return len(blocks.Items) > 0, nil
 }
 
 // orphan tells whether the lease's interface or Subnet, or its ExternalIP, by identity, does not exist. A Subnet's identity is its VNI.

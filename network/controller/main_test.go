@@ -120,7 +120,7 @@ func (w *world) restart() {
 }
 
 func testConfig() Config {
-	cfg, err := Config{InfrastructureCIDR: prefix("198.18.0.0/17"), Quarantine: time.Second}.complete()
+	cfg, err := Config{InfrastructureCIDR: prefix("198.18.0.0/17"), Quarantine: time.Second, PortQuarantine: time.Second}.complete()
 	if err != nil {
 		panic(err)
 	}

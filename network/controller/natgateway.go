@@ -193,7 +193,8 @@ func resultOfGateway(gateway *netv1.NATGateway, s share, waits []conditions.Resu
 	return resultOfNodes(nil)
 }
 
-// finalize takes everything back, and lets the gateway go once no node has ports of it: then its addresses are nobody's on any node.
+// finalize takes everything back, and lets the gateway go once no node has ports of it but those that are released: no node that is heard of
+// translates for it then, and nobody else gets its addresses before the last block is gone.
 func (r *natGatewayReconciler) finalize(ctx context.Context, gateway *netv1.NATGateway) error {
 	if !controllerutil.ContainsFinalizer(gateway, netv1.Finalizer) {
 		return nil
@@ -207,11 +208,13 @@ func (r *natGatewayReconciler) finalize(ctx context.Context, gateway *netv1.NATG
 	if err := r.live.List(ctx, &blocks, client.MatchingFields{blockByGateway: gateway.Name}); err != nil {
 		return fmt.Errorf("list the PortBlocks of NATGateway %s: %w", gateway.Name, err)
 	}
-	if len(blocks.Items) > 0 {
-		var nodes []string
-		for i := range blocks.Items {
+	var nodes []string
+	for i := range blocks.Items {
+		if blocks.Items[i].Spec.ReleasedAt == nil {
 			nodes = append(nodes, blocks.Items[i].Spec.Node)
 		}
+	}
+	if len(nodes) > 0 {
 		slices.Sort(nodes)
 		return r.write(ctx, gateway, status, conditions.Progressing(reasonReleasing, "the NATGateway goes when these nodes have given their PortBlocks back: "+nameSome(slices.Compact(nodes))))
 	}

@@ -56,7 +56,9 @@ func (r *natGatewayReconciler) translating(ctx context.Context, gateway string) 
 	}
 	has := map[string]bool{}
 	for i := range blocks.Items {
-		has[blocks.Items[i].Spec.Node] = true
+		if blocks.Items[i].Spec.ReleasedAt == nil {
+			has[blocks.Items[i].Spec.Node] = true
+		}
 	}
 	return has, nil
 }

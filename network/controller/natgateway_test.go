@@ -78,3 +78,43 @@ func TestALostNodeKeepsNoNATGatewayThatGoes(t *testing.T) {
 	w.readiness("restarting", corev1.ConditionUnknown, time.Hour)
 	w.absent(newGateway("g", "", nil))
 }
+
+// A node's object is gone, or the node is lost while its gateway goes. What it runs may translate all the same, so nobody else gets its ports, nor
+// the address, before the quarantine ends; but what the tenant deletes goes.
+func TestNobodyGetsTheExternalAddressThatALostNodeMayStillTranslateWith(t *testing.T) {
+	w := idleWorld(t)
+	w.config.PortQuarantine = time.Hour
+	w.start()
+	w.network(w.namespace(), "main", "10.0.1.0/24")
+	w.externalPool("pub", "203.0.113.3/32", "203.0.113.4/32")
+	w.nodeThat("one", corev1.ConditionTrue, time.Hour)
+	w.make(newExternalIP("kept", "pub", "203.0.113.3"), newExternalIP("goes", "pub", "203.0.113.4"), newGateway("g", "main", []string{"kept", "goes"}))
+	w.natSays("g", natReady)
+	ofKept := w.portBlock("203.0.113.3.1024", "203.0.113.3", "one", "g", 1024)
+	ofGoes := w.portBlock("203.0.113.4.1536", "203.0.113.4", "one", "g", 1536)
+	w.remove(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "one"}})
+	for _, b := range []*netv1.PortBlock{ofKept, ofGoes} {
+		w.eventually("the block is released", func() bool { w.get(b.Name, b); return b.Spec.ReleasedAt != nil })
+	}
+
+	w.remove(newGateway("g", "", nil))
+	w.absent(newGateway("g", "", nil))
+	w.make(newFloatingIP("f", "kept", ""))
+	w.fipSays("f", "ExternalIP kept is NATGateway g's; this FloatingIP waits until that one is deleted and no node, not even a lost one, can translate for it any more")
+	w.remove(newExternalIP("goes", "", ""))
+	w.absent(newExternalIP("goes", "", ""))
+	w.make(newExternalIP("next", "pub", "203.0.113.4"))
+	w.eipSays("next", "203.0.113.4 ")
+	lease := &netv1.IPLease{}
+	w.get("0.203.0.113.4", lease)
+	require.NotNil(t, lease.Spec.ReleasedAt)
+	began := time.Now()
+	w.eventually("the lease's own quarantine is over", func() bool { return time.Since(began) > 2*w.config.Quarantine })
+	w.get("0.203.0.113.4", lease)
+
+	// The nodes are back, or the cloud's owner knows that they are off.
+	w.remove(ofGoes)
+	w.eipSays("next", eipReady)
+	w.remove(ofKept)
+	w.fipSays("f", "spec.networkInterface names no interface")
+}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -14,11 +15,15 @@ import (
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 )
 
-// portBlockReconciler deletes the PortBlocks of nodes that are gone, and those that a lost node does not give back. A node that is there
-// gives its own back by itself.
+// portBlockReconciler takes the PortBlocks of nodes that are gone, and those that a lost node does not give back. Such a node may still
+// translate with them: it may run on without its object, or only be cut off. So a block is released first, which whoever hears of it goes by,
+// and deleted, which makes its ports anybody's, when no flow can be left. A node that hears of it gives the block back by itself, and so ends
+// the quarantine.
 type portBlockReconciler struct {
-	client client.Client
-	live   client.Reader
+	client      client.Client
+	live        client.Reader
+	config      Config
+	quarantines *quarantines
 }
 
 // lostNodePatience is how long a node that is not Ready has to give a block back: longer than a node's restart, and no longer than who deletes a NATGateway would like to wait.
@@ -50,12 +55,19 @@ func (r *portBlockReconciler) by(ctx context.Context, index, value string) []rec
 	return out
 }
 
-// Reconcile deletes one PortBlock if its node does not exist, or has been lost while it should have given the block back, by what the API
-// server says.
+// Reconcile releases one PortBlock if its node does not exist, or has been lost while it should have given the block back, by what the API
+// server says; and deletes one whose quarantine is over.
 func (r *portBlockReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	var block netv1.PortBlock
 	if err := r.client.Get(ctx, req.NamespacedName, &block); err != nil {
+		r.quarantines.forget(req.Name)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if block.Spec.ReleasedAt != nil {
+		if left := r.config.PortQuarantine - r.quarantines.passed(&block); left > 0 {
+			return reconcile.Result{RequeueAfter: left}, nil
+		}
+		return settle(reconcile.Result{}, client.IgnoreNotFound(r.client.Delete(ctx, &block, exactly(&block))))
 	}
 	for _, from := range []client.Reader{r.client, r.live} {
 		wait, holds, err := r.holds(ctx, from, &block)
@@ -63,7 +75,13 @@ func (r *portBlockReconciler) Reconcile(ctx context.Context, req reconcile.Reque
 			return reconcile.Result{RequeueAfter: wait}, err
 		}
 	}
-	return settle(reconcile.Result{}, client.IgnoreNotFound(r.client.Delete(ctx, &block, exactly(&block))))
+	base := block.DeepCopy()
+	now := metav1.NewMicroTime(r.config.now())
+	block.Spec.ReleasedAt = &now
+	if err := client.IgnoreNotFound(r.client.Patch(ctx, &block, optimistic(base))); err != nil {
+		return settle(reconcile.Result{}, fmt.Errorf("release PortBlock %s: %w", block.Name, err))
+	}
+	return reconcile.Result{}, nil
 }
 
 // holds tells whether a block stays its node's, and after what time that should be asked again; 0: only after a change.
@@ -98,4 +116,9 @@ func notReadySince(node *corev1.Node) time.Time {
 		}
 	}
 	return node.CreationTimestamp.Time
+}
+
+// wasReleased tells whether a block has become one that is released.
+func wasReleased(before, after *netv1.PortBlock) bool {
+	return before.Spec.ReleasedAt == nil && after.Spec.ReleasedAt != nil
 }

@@ -3,9 +3,13 @@ package daemon
 import (
 	"context"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 )
@@ -80,4 +84,24 @@ func TestANodeThatComesBackSendsFromNoBlockThatAnotherGotMeanwhile(t *testing.T)
 	c.outside()
 	c.eventually(here.inside, outsideAddress, "outside to 203.0.113.5: hello")
 	c.eventually(there.inside, outsideAddress, "outside to 203.0.113.5: hello")
+
+	// The controller takes its blocks, as its Node's object is gone. It hears of that, translates with others, and gives those back.
+	require.NoError(t, c.client.List(t.Context(), &list))
+	released := map[string]types.UID{}
+	for i := range list.Items {
+		b := &list.Items[i]
+		if b.Spec.Node != lost.name {
+			continue
+		}
+		base, now := b.DeepCopy(), metav1.NowMicro()
+		b.Spec.ReleasedAt = &now
+		require.NoError(t, c.client.Patch(t.Context(), b, client.MergeFrom(base)))
+		released[b.Name] = b.UID
+	}
+	require.NotEmpty(t, released)
+	require.Eventually(t, func() bool {
+		require.NoError(t, c.client.List(t.Context(), &list))
+		return !slices.ContainsFunc(list.Items, func(b netv1.PortBlock) bool { return released[b.Name] == b.UID })
+	}, patience, moment, "it gives the blocks back")
+	c.eventually(here.inside, outsideAddress, "outside to 203.0.113.5: hello")
 }

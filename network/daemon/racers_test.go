@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
@@ -159,23 +160,29 @@ func (r *racer) acts(ctx context.Context) error {
 		}
 	case k < 19:
 		r.restart()
-	default: // the node is lost, the controller takes its blocks, and it comes back and hears of it
-		r.referee.uses(r.name, nil)
+	default: // the node is cut off and goes on; the controller releases its blocks; then it hears of that
 		var list netv1.PortBlockList
 		if err := r.api.List(ctx, &list); err != nil {
 			return err
 		}
 		for i := range list.Items {
-			if b := &list.Items[i]; b.Spec.Node == r.name {
-				if err := client.IgnoreNotFound(r.api.Delete(ctx, b, client.Preconditions{UID: &b.UID})); err != nil {
-					return err
-				}
+			b := &list.Items[i]
+			if b.Spec.Node != r.name || b.Spec.ReleasedAt != nil {
+				continue
 			}
+			base := b.DeepCopy()
+			now := metav1.NowMicro()
+			b.Spec.ReleasedAt = &now
+			if err := client.IgnoreNotFound(r.api.Patch(ctx, b, client.MergeFrom(base))); err != nil {
+				return err
+			}
+		}
+		if r.r.IntN(2) == 0 {
+			r.restart()
 		}
 		if err := r.look(ctx); err != nil {
 			return err
 		}
-		r.restart()
 		return r.sync(ctx)
 	}
 	return nil
@@ -257,6 +264,9 @@ func TestHoweverManyNodesRaceForBlocksNoneHasTwoHolders(t *testing.T) {
 	}
 	require.Empty(t, ref.faults)
 	require.Len(t, ref.holders, allBlocks, "each has one holder")
+	for i := range list.Items {
+		require.Nil(t, list.Items[i].Spec.ReleasedAt, "who hears that its block was released gives it back")
+	}
 	t.Logf("claims: %v", counts)
 	for _, result := range []string{"claimed", "taken", "none", "error"} {
 		require.Positive(t, counts[result], "it never came to %q", result)

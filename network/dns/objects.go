@@ -81,17 +81,20 @@ func stripInterface(o any) {
 func stripService(o any) {
 	if service, ok := o.(*corev1.Service); ok {
 		service.Labels = nil
-		service.Spec = corev1.ServiceSpec{Type: service.Spec.Type, ClusterIP: service.Spec.ClusterIP}
+		ports := make([]corev1.ServicePort, 0, len(service.Spec.Ports))
+		for _, p := range service.Spec.Ports {
+			ports = append(ports, corev1.ServicePort{Name: p.Name, Protocol: p.Protocol, Port: p.Port})
+		}
+		service.Spec = corev1.ServiceSpec{Type: service.Spec.Type, ClusterIP: service.Spec.ClusterIP, ExternalName: service.Spec.ExternalName, Ports: ports}
 		service.Status = corev1.ServiceStatus{}
 	}
 }
 
 func stripSlice(o any) {
 	if slice, ok := o.(*discoveryv1.EndpointSlice); ok {
-		slice.Ports = nil
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
-			*e = discoveryv1.Endpoint{Addresses: e.Addresses, Conditions: e.Conditions}
+			*e = discoveryv1.Endpoint{Addresses: e.Addresses, Conditions: e.Conditions, Hostname: e.Hostname}
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/coredns/coredns/plugin"
+	"github.com/coredns/coredns/plugin/pkg/nonwriter"
 	"github.com/coredns/coredns/request"
 	"github.com/miekg/dns"
 
@@ -61,8 +62,31 @@ func (r *resolver) ServeDNS(ctx context.Context, w dns.ResponseWriter, m *dns.Ms
 	reply := new(dns.Msg)
 	reply.SetRcode(m, answer.Rcode)
 	reply.Authoritative, reply.RecursionAvailable = true, true
-	reply.Answer, reply.Ns = answer.Records, answer.Authority
+	reply.Answer, reply.Ns, reply.Extra = answer.Records, answer.Authority, answer.Extra
+	if answer.Outside != "" {
+		if code, err := r.follow(ctx, w, m, source, answer.Outside, reply); err != nil || code != dns.RcodeSuccess {
+			return code, err
+		}
+	}
 	return dns.RcodeSuccess, w.WriteMsg(reply)
+}
+
+// follow adds to a reply what the next plugin knows of the name that an alias stands for.
+func (r *resolver) follow(ctx context.Context, w dns.ResponseWriter, m *dns.Msg, source netip.Addr, name string, reply *dns.Msg) (int, error) {
+	question := m.Copy()
+	question.Question[0].Name = name
+	heard := nonwriter.New(w)
+	code, err := r.outside(ctx, heard, question, source)
+	if err != nil || heard.Msg == nil {
+		if code == dns.RcodeSuccess {
+			code = dns.RcodeServerFailure
+		}
+		return code, err
+	}
+	reply.Rcode = heard.Msg.Rcode
+	reply.Answer, reply.Ns = append(reply.Answer, heard.Msg.Answer...), heard.Msg.Ns
+	reply.Truncated = heard.Msg.Truncated
+	return dns.RcodeSuccess, nil
 }
 
 // outside asks the next plugin, for as many questions of a source as it may have at once.

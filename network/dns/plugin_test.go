@@ -13,6 +13,8 @@ import (
 	"github.com/coredns/coredns/plugin/test"
 	"github.com/miekg/dns"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 	"github.com/mnicloud/mnicloud/network/dns/names"
@@ -128,4 +130,60 @@ func TestALongAnswerIsCutShortByUDPAndWholeByTCP(t *testing.T) {
 	require.NotEmpty(t, families)
 	cancel()
 	require.NoError(t, <-ended)
+}
+
+// A Service that stands for a name outside is answered whole: who asks follows no aliases itself.
+func TestAnAliasOfANameOutsideIsAnsweredWithWhatTheOutsideKnows(t *testing.T) {
+	code := dns.RcodeSuccess
+	next := plugin.HandlerFunc(func(_ context.Context, w dns.ResponseWriter, m *dns.Msg) (int, error) {
+		require.Equal(t, "example.com.", m.Question[0].Name)
+		if code == dns.RcodeServerFailure {
+			return code, nil
+		}
+		reply := new(dns.Msg).SetRcode(m, code)
+		if code == dns.RcodeSuccess {
+			reply.Answer = []dns.RR{test.A("example.com. 60 IN A 192.0.2.80")}
+		}
+		return dns.RcodeSuccess, w.WriteMsg(reply)
+	})
+	r, _ := knowing(next)
+	r.directory.Store(names.Make(names.Input{
+		VPCs:       []netv1.VPC{*aVPC(1001, "team-a")},
+		Interfaces: []netv1.NetworkInterface{*aNIC(1001, "team-a", "web", "10.0.1.5", tenantA)},
+		Services: []corev1.Service{{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "elsewhere"},
+			Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.com"},
+		}},
+	}))
+	asks := func() (int, *dns.Msg) {
+		w := &heard{ResponseWriter: from(tenantA)}
+		code, err := r.ServeDNS(t.Context(), w, new(dns.Msg).SetQuestion("elsewhere.team-a.svc.cluster.local.", dns.TypeA))
+		require.NoError(t, err)
+		return code, w.said
+	}
+	_, reply := asks()
+	require.Equal(t, "elsewhere.team-a.svc.cluster.local.", reply.Question[0].Name)
+	require.Len(t, reply.Answer, 2)
+	require.Equal(t, "example.com.", reply.Answer[0].(*dns.CNAME).Target)
+	require.Equal(t, "192.0.2.80", reply.Answer[1].(*dns.A).A.String())
+	code = dns.RcodeNameError
+	_, reply = asks()
+	require.Equal(t, dns.RcodeNameError, reply.Rcode)
+	require.Len(t, reply.Answer, 1)
+	code = dns.RcodeServerFailure
+	failed, reply := asks()
+	require.Equal(t, dns.RcodeServerFailure, failed)
+	require.Nil(t, reply)
+	require.Empty(t, r.waiting)
+}
+
+// heard remembers what was said.
+type heard struct {
+	dns.ResponseWriter
+	said *dns.Msg
+}
+
+func (h *heard) WriteMsg(m *dns.Msg) error {
+	h.said = m
+	return nil
 }

@@ -63,6 +63,7 @@ func TestStartTimeAndIdleCost(t *testing.T) {
 	})
 
 	t.Run("a tenant's containers", oneAfterTheOther)
+	t.Run("external addresses", outsideAnswers)
 	t.Run("dependents", startsAfter)
 
 	t.Run("idle", func(t *testing.T) {

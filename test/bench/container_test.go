@@ -94,6 +94,9 @@ func awaitRunning(t *testing.T, kube client.WithWatch, c *ctrv1.Container) strin
 	return ""
 }
 
+// once asks over a connection of its own each time: one that was kept would be with whoever had the address before.
+var once = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
 // answers returns nil when the server at the address is the one named.
 func answers(ctx context.Context, address, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
@@ -102,7 +105,7 @@ func answers(ctx context.Context, address, name string) error {
 	if err != nil {
 		return err
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := once.Do(request)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/mnicloud/mnicloud/distro/instance"
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 	ctrv1 "github.com/mnicloud/mnicloud/services/ctr/api/v1alpha1"
+	vpcv1 "github.com/mnicloud/mnicloud/services/vpc/api/v1alpha1"
 )
 
 // Connect makes a client with every right, and finds the instance on the machine. The certificates are those of the last start.
@@ -27,7 +28,9 @@ func (c Cloud) Connect() (client.WithWatch, instance.Instance, error) {
 	}
 	config.QPS = -1
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), netv1.AddToScheme(scheme), ctrv1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(
+		clientgoscheme.AddToScheme(scheme), netv1.AddToScheme(scheme), vpcv1.AddToScheme(scheme), ctrv1.AddToScheme(scheme),
+	); err != nil {
 		return nil, inst, err
 	}
 	kube, err := client.NewWithWatch(config, client.Options{Scheme: scheme})

@@ -8,11 +8,13 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 	"github.com/mnicloud/mnicloud/network/ipam"
+	"github.com/mnicloud/mnicloud/services/vpc/backend/netbackend"
 )
 
 // Objects says what does not fit together among Subnets, interfaces, external addresses, leases and Pods in the API server.
@@ -185,12 +187,29 @@ func Gone(ctx context.Context, from client.Reader, namespaces ...string) ([]stri
 	var vpcs netv1.VPCList
 	var tables netv1.RouteTableList
 	var eips netv1.ExternalIPList
-	for _, list := range []client.ObjectList{&nics, &leases, &vpcs, &tables, &eips} {
+	var blocks netv1.PortBlockList
+	for _, list := range []client.ObjectList{&nics, &leases, &vpcs, &tables, &eips, &blocks} {
 		if err := from.List(ctx, list); err != nil {
 			return nil, err
 		}
 	}
-	var left []string
+	left, err := labelled(ctx, from, namespaces)
+	if err != nil {
+		return nil, err
+	}
+	gateways := map[string]bool{}
+	var all netv1.NATGatewayList
+	if err := from.List(ctx, &all); err != nil {
+		return nil, err
+	}
+	for i := range all.Items {
+		gateways[all.Items[i].Name] = true
+	}
+	for i := range blocks.Items {
+		if b := &blocks.Items[i]; b.Spec.ReleasedAt == nil && !gateways[b.Spec.NATGateway] {
+			left = append(left, fmt.Sprintf("PortBlock %s of node %s and NATGateway %s", b.Name, b.Spec.Node, b.Spec.NATGateway))
+		}
+	}
 	alive := map[types.UID]bool{}
 	for i := range nics.Items {
 		nic := &nics.Items[i]
@@ -233,6 +252,24 @@ func Gone(ctx context.Context, from client.Reader, namespaces ...string) ([]stri
 			return nil, err
 		} else if err == nil {
 			left = append(left, "Namespace "+namespace)
+		}
+	}
+	return left, nil
+}
+
+// labelled are the objects of the network that the VPC service made for namespaces.
+func labelled(ctx context.Context, from client.Reader, namespaces []string) (left []string, err error) {
+	for _, list := range []client.ObjectList{
+		&netv1.VPCList{}, &netv1.SubnetList{}, &netv1.RouteTableList{}, &netv1.VPCPeeringList{}, &netv1.SecurityGroupList{},
+		&netv1.ExternalIPList{}, &netv1.FloatingIPList{}, &netv1.NATGatewayList{},
+	} {
+		for _, namespace := range namespaces {
+			if err := from.List(ctx, list, client.MatchingLabels{netbackend.LabelNamespace: namespace}); err != nil {
+				return nil, err
+			}
+			if n := meta.LenList(list); n > 0 {
+				left = append(left, fmt.Sprintf("%d in %T of namespace %s", n, list, namespace))
+			}
 		}
 	}
 	return left, nil

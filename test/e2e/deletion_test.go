@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 	ctrv1 "github.com/mnicloud/mnicloud/services/ctr/api/v1alpha1"
 	vpcv1 "github.com/mnicloud/mnicloud/services/vpc/api/v1alpha1"
 	"github.com/mnicloud/mnicloud/test/cloud"
@@ -76,8 +77,14 @@ func TestDeletingEverythingInAnyOrderLeavesNothing(t *testing.T) {
 			create(t, pod)
 			ready(t, containers...)
 			running(t, pod)
+			fip := publish(t, containers[1])
+			gateway := &vpcv1.NATGateway{ObjectMeta: objectMeta(namespace, "out"), Spec: vpcv1.NATGatewaySpec{VPC: "main", Subnets: []string{"b"}, ExternalIPs: []string{"nat"}}}
+			create(t, &vpcv1.ExternalIP{ObjectMeta: objectMeta(namespace, "nat")}, gateway)
+			translates(t, gateway)
+			addresses := append([]string{fip.Status.ExternalAddress}, gateway.Status.Addresses...)
 
 			objects := []client.Object{
+				fip, gateway, &vpcv1.ExternalIP{ObjectMeta: objectMeta(namespace, fip.Spec.ExternalIP)}, &vpcv1.ExternalIP{ObjectMeta: objectMeta(namespace, "nat")},
 				pod, &vpcv1.Vpc{ObjectMeta: objectMeta(namespace, "main")}, &vpcv1.RouteTable{ObjectMeta: objectMeta(namespace, "routes")},
 				&vpcv1.Subnet{ObjectMeta: objectMeta(namespace, "a")}, &vpcv1.Subnet{ObjectMeta: objectMeta(namespace, "b")},
 				&corev1.Pod{ObjectMeta: objectMeta(namespace, "c1")}, &corev1.Pod{ObjectMeta: objectMeta(namespace, "c4")},
@@ -122,6 +129,18 @@ func TestDeletingEverythingInAnyOrderLeavesNothing(t *testing.T) {
 				nodeIsReady(t, tc.removed)
 			}
 			eventually(t, "everything fits together", func(ctx context.Context) error { return consistent.Cloud(ctx, kube, inst, len(nodes)) })
+			eventually(t, "no node holds ports, or announces an address", func(ctx context.Context) error {
+				var blocks netv1.PortBlockList
+				if err := kube.List(ctx, &blocks); err != nil || len(blocks.Items) > 0 {
+					return fmt.Errorf("PortBlocks %v: %w", blocks.Items, err)
+				}
+				for _, address := range addresses {
+					if hops := edgeHops(t, address+"/32"); len(hops) > 0 {
+						return fmt.Errorf("%s leads to %v", address, hops)
+					}
+				}
+				return nil
+			})
 		})
 	}
 }

@@ -24,11 +24,16 @@ type PortBlockSpec struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	NATGateway string `json:"natGateway"`
+	// ReleasedAt is when the controller took the ports from a node that is lost or does not exist any more; absent while the node has them.
+	// The node, if it hears of that, translates with them no more and deletes the PortBlock. Nobody gets released ports before that, or
+	// before the longest flow that it may still have would have ended.
+	// +optional
+	ReleasedAt *metav1.MicroTime `json:"releasedAt,omitempty"`
 }
 
 // PortBlock is ports of an external address, of TCP, UDP and as identifiers of ICMP echo, with which one node translates for one
 // NATGateway. Nodes make and delete theirs by themselves. Its name is the address and the first port ("203.0.113.5.1024"), so that the API
-// server's create is the lock; it never changes.
+// server's create is the lock; it never changes, but for being released.
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster
 // +kubebuilder:selectablefield:JSONPath=`.spec.address`
@@ -39,8 +44,10 @@ type PortBlockSpec struct {
 // +kubebuilder:printcolumn:name="Size",type=integer,JSONPath=`.spec.size`
 // +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.spec.node`
 // +kubebuilder:printcolumn:name="NAT Gateway",type=string,JSONPath=`.spec.natGateway`
+// +kubebuilder:printcolumn:name="Released",type=date,JSONPath=`.spec.releasedAt`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule="self.spec == oldSelf.spec",message="spec cannot be changed; delete the PortBlock and make another"
+// +kubebuilder:validation:XValidation:rule="self.spec.address == oldSelf.spec.address && self.spec.firstPort == oldSelf.spec.firstPort && self.spec.size == oldSelf.spec.size && self.spec.node == oldSelf.spec.node && self.spec.natGateway == oldSelf.spec.natGateway",message="spec cannot be changed; delete the PortBlock and make another"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.spec.releasedAt) || has(self.spec.releasedAt) && self.spec.releasedAt == oldSelf.spec.releasedAt",message="spec.releasedAt cannot be changed: what was released stays so; delete the PortBlock"
 type PortBlock struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

@@ -28,7 +28,7 @@ func (s *State) addNAT(in Input, local []Attachment, nodes map[string]netip.Addr
 	for i := range in.PortBlocks {
 		block, ok := portBlockOf(&in.PortBlocks[i])
 		node := in.PortBlocks[i].Spec.Node
-		if !ok || !addresses[in.PortBlocks[i].Spec.Address] || node == in.Node {
+		if !ok || !addresses[in.PortBlocks[i].Spec.Address] || node == in.Node || in.PortBlocks[i].Spec.ReleasedAt != nil {
 			continue
 		}
 		if address, known := nodes[node]; known {
@@ -82,7 +82,7 @@ func Serving(in Input) map[uint32]*netv1.NATGateway {
 func OwnPortBlocks(in Input) []*netv1.PortBlock {
 	var own []*netv1.PortBlock
 	for i := range in.PortBlocks {
-		if b := &in.PortBlocks[i]; b.Spec.Node == in.Node && b.DeletionTimestamp.IsZero() && isOf(b, in.NATGateways) {
+		if b := &in.PortBlocks[i]; b.Spec.Node == in.Node && b.DeletionTimestamp.IsZero() && b.Spec.ReleasedAt == nil && isOf(b, in.NATGateways) {
 			own = append(own, b)
 		}
 	}

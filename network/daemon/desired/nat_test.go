@@ -160,3 +160,21 @@ func TestIdleBlocksButOneGoBackWhenTheyBeginNothingAnyMore(t *testing.T) {
 	require.Equal(t, []string{"203.0.113.5.3072"}, names(idle.Look(in, busy, now, time.Minute)))
 	require.Empty(t, idle.Look(in, nil, now, time.Minute), "one that has just become idle is kept for a while")
 }
+
+// The controller took blocks while their nodes were thought to be lost: nobody translates with them, nobody gets them, and this node gives its
+// own back.
+func TestBlocksThatWereReleasedAreNobodysAndThisNodesGoBack(t *testing.T) {
+	in := sharing(t)
+	now := metav1.NowMicro()
+	for i := range in.PortBlocks[:2] {
+		in.PortBlocks[i].Spec.ReleasedAt = &now // one of this node and one of another
+	}
+	s := Compute(in)
+	require.Equal(t, map[uint32][]datapath.PortBlock{1001: {ports("203.0.113.5", 2048)}}, s.NAT.Subnets)
+	require.Equal(t, map[datapath.PortBlock]netip.Addr{ports("203.0.113.5", 2048): {}, ports("203.0.113.6", 1024): ip("192.0.2.3")}, s.NAT.Members)
+	require.Equal(t, []string{"203.0.113.5.1024", "203.0.113.7.1024"}, names(PlanPortBlocks(in, nil).Return))
+	require.NotContains(t, names(FreePortBlocks(in, &in.NATGateways[0], 1000)), "203.0.113.5.1024")
+
+	in.PortBlocks[2].Spec.ReleasedAt = &now
+	require.Equal(t, map[string]int{"out": 1}, PlanPortBlocks(in, nil).Claim, "it has none now, and needs one")
+}

@@ -11,7 +11,8 @@ import (
 type PortBlockPlan struct {
 	// Claim are how many more it needs, by the gateway's name.
 	Claim map[string]int
-	// Return are those that it has no right to any more: of a gateway that is gone, or that has another address.
+	// Return are those that it has no right to any more: of a gateway that is gone, or that has another address; and those that were released
+	// while the node was thought to be lost.
 	Return []*netv1.PortBlock
 	// Unneeded are those of gateways that nothing here leaves by.
 	Unneeded []*netv1.PortBlock

@@ -24,6 +24,8 @@ type Router struct {
 	t   testing.TB
 	ns  *Namespace
 	dir string
+	// bgpd is the program that runs.
+	bgpd *exec.Cmd
 }
 
 // StartRouter starts zebra, bfdd and bgpd of Debian's package frr with bgpd's configuration. They end with the test.
@@ -41,16 +43,25 @@ func StartRouter(t testing.TB, ns *Namespace, config string) *Router {
 	require.NoError(t, os.Chown(dir, uid, -1))
 	r.start("zebra", os.DevNull)
 	r.start("bfdd", os.DevNull, "--bfdctl", r.path("bfdd.sock"))
-	r.start("bgpd", r.path("bgpd.conf"))
+	r.bgpd = r.start("bgpd", r.path("bgpd.conf"))
 	said, err := os.ReadFile(r.path("bgpd.out"))
 	require.NoError(t, err)
 	require.NotContains(t, string(said), "No such command")
 	return r
 }
 
+// Restart ends bgpd, which closes its sessions, and starts it again.
+func (r *Router) Restart() {
+	r.t.Helper()
+	require.NoError(r.t, r.bgpd.Process.Signal(syscall.SIGTERM))
+	_ = r.bgpd.Wait()
+	require.NoError(r.t, os.Remove(r.path("bgpd.vty")))
+	r.bgpd = r.start("bgpd", r.path("bgpd.conf"))
+}
+
 func (r *Router) path(name string) string { return filepath.Join(r.dir, name) }
 
-func (r *Router) start(name, config string, more ...string) {
+func (r *Router) start(name, config string, more ...string) *exec.Cmd {
 	r.t.Helper()
 	cmd := exec.CommandContext(context.WithoutCancel(r.t.Context()), "/usr/lib/frr/"+name, append([]string{
 		"-u", "frr", "-g", "frr", "--vty_socket", r.dir, "-z", r.path("zserv.api"), "-i", r.path(name + ".pid"), "-P", "0",
@@ -72,6 +83,7 @@ func (r *Router) start(name, config string, more ...string) {
 		_, err := os.Stat(r.path(name + ".vty"))
 		return err == nil
 	}, 30*time.Second, 10*time.Millisecond, "%s does not start", name)
+	return cmd
 }
 
 // Ask asks bgpd, zebra and bfdd by vtysh and returns what they say.

@@ -36,10 +36,45 @@ type Answer struct {
 	Records []dns.RR
 	// Authority is the SOA record of an answer without records (RFC 2308).
 	Authority []dns.RR
+	// Extra are the addresses of what SRV records lead to.
+	Extra []dns.RR
+	// Outside is the name, reached by aliases (CNAME, which are among the records), that the machine's resolvers are yet to be asked for.
+	Outside string
 }
 
-// Answer answers a question of who has an infrastructure address. The name may be in any case.
+// aliases is how many aliases are followed.
+const aliases = 8
+
+// Answer answers a question of who has an infrastructure address. The name may be in any case. Aliases are followed, by what the same VPC may know.
 func (d *Directory) Answer(source netip.Addr, q dns.Question) Answer {
+	first := d.answer(source, q)
+	last, followed := first, 0
+	var records []dns.RR
+	for last.alias() != "" && q.Qtype != dns.TypeCNAME && q.Qtype != dns.TypeANY {
+		if followed++; followed > aliases {
+			return Answer{Kind: first.Kind, Rcode: dns.RcodeServerFailure}
+		}
+		records = append(records, last.Records...)
+		target := last.alias()
+		if last = d.answer(source, dns.Question{Name: target, Qtype: q.Qtype, Qclass: q.Qclass}); last.Kind == Outside {
+			return Answer{Kind: first.Kind, Records: records, Outside: target}
+		}
+	}
+	last.Kind, last.Records = first.Kind, append(records, last.Records...)
+	return last
+}
+
+// alias is what the name that was asked for stands for, if it is an alias.
+func (a Answer) alias() string {
+	if len(a.Records) == 1 {
+		if record, ok := a.Records[0].(*dns.CNAME); ok {
+			return record.Target
+		}
+	}
+	return ""
+}
+
+func (d *Directory) answer(source netip.Addr, q dns.Question) Answer {
 	vpc := d.VPCs[d.Sources[source]]
 	if vpc == nil || q.Qclass != dns.ClassINET || q.Qtype == dns.TypeAXFR || q.Qtype == dns.TypeIXFR {
 		return Answer{Kind: Refused, Rcode: dns.RcodeRefused}
@@ -62,14 +97,24 @@ func (d *Directory) Answer(source netip.Addr, q dns.Question) Answer {
 func (v *VPC) answer(kind Kind, zone, name string, q dns.Question, table map[string][]netip.Addr) Answer {
 	a := Answer{Kind: kind}
 	addresses, exists := table[name]
+	ports, alias := v.Ports[name], v.Aliases[name] // all of them are Services'
 	switch {
 	case name == zone && q.Qtype == dns.TypeSOA:
 		a.Records = []dns.RR{soa(zone)}
+	case alias != "":
+		a.Records = []dns.RR{&dns.CNAME{Hdr: header(q.Name, dns.TypeCNAME), Target: alias}}
+	case len(ports) > 0 && (q.Qtype == dns.TypeSRV || q.Qtype == dns.TypeANY):
+		for _, port := range ports {
+			a.Records = append(a.Records, &dns.SRV{Hdr: header(q.Name, dns.TypeSRV), Weight: 1, Port: port.Port, Target: port.Target})
+			for _, address := range table[port.Target] {
+				a.Extra = append(a.Extra, &dns.A{Hdr: header(port.Target, dns.TypeA), A: address.AsSlice()})
+			}
+		}
 	case exists && (q.Qtype == dns.TypeA || q.Qtype == dns.TypeANY):
 		for _, address := range addresses {
 			a.Records = append(a.Records, &dns.A{Hdr: header(q.Name, dns.TypeA), A: address.AsSlice()})
 		}
-	case !exists && name != zone && !v.above[name]:
+	case !exists && len(ports) == 0 && name != zone && !v.above[name]:
 		a.Rcode = dns.RcodeNameError
 	}
 	if len(a.Records) == 0 {

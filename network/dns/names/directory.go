@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/miekg/dns"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
@@ -36,12 +37,22 @@ type VPC struct {
 	Hosts map[string][]netip.Addr `json:"hosts"`
 	// Services are the addresses of Services' names. Those of a headless one are its Pods' in this VPC; there may be none.
 	Services map[string][]netip.Addr `json:"services"`
+	// Ports are where Services' ports with a name are: _http._tcp.db.team-a.svc.cluster.local.
+	Ports map[string][]Port `json:"ports"`
+	// Aliases are what Services of type ExternalName stand for.
+	Aliases map[string]string `json:"aliases"`
 	// Subnets are the ranges that the VPC's interfaces are in.
 	Subnets []netip.Prefix `json:"subnets"`
 
 	// above are names that have names below them, and byAddress are the names of addresses.
 	above     map[string]bool
 	byAddress map[netip.Addr][]string
+}
+
+// Port is a port at a name.
+type Port struct {
+	Target string `json:"target"`
+	Port   uint16 `json:"port"`
 }
 
 // Input is what a Directory is made from.
@@ -72,7 +83,10 @@ func Make(in Input) *Directory {
 		if name == "" {
 			name = vpc.Name
 		}
-		d.VPCs[vpc.Status.ID] = &VPC{Zone: strings.ToLower(name) + "." + Domain, Hosts: map[string][]netip.Addr{}, Services: map[string][]netip.Addr{}}
+		d.VPCs[vpc.Status.ID] = &VPC{
+			Zone: strings.ToLower(name) + "." + Domain, Hosts: map[string][]netip.Addr{}, Services: map[string][]netip.Addr{},
+			Ports: map[string][]Port{}, Aliases: map[string]string{},
+		}
 		namespaces[vpc.Status.ID] = vpc.Spec.Namespaces
 	}
 	holders := d.addInterfaces(in.Interfaces, namespaces)
@@ -134,7 +148,7 @@ func (d *Directory) addServices(services []corev1.Service, all []discoveryv1.End
 			vpcsOf[namespace] = append(vpcsOf[namespace], vpc)
 		}
 	}
-	endpoints := map[string][]netip.Addr{}
+	endpoints := map[string][]endpointOf{}
 	for i := range all {
 		slice := &all[i]
 		if len(vpcsOf[slice.Namespace]) > 0 {
@@ -144,42 +158,100 @@ func (d *Directory) addServices(services []corev1.Service, all []discoveryv1.End
 	}
 	for i := range services {
 		service := &services[i]
-		if service.Spec.Type == corev1.ServiceTypeExternalName {
-			continue
-		}
-		for _, vpc := range vpcsOf[service.Namespace] {
-			var addresses []netip.Addr
-			if service.Spec.ClusterIP == corev1.ClusterIPNone {
-				for _, endpoint := range endpoints[service.Namespace+"/"+service.Name] {
-					if h, ok := holders[endpoint]; ok && h.vpc == vpc && h.namespace == service.Namespace {
-						addresses = append(addresses, h.address)
+		name := service.Name + "." + service.Namespace + ".svc." + ClusterDomain
+		for _, id := range vpcsOf[service.Namespace] {
+			vpc := d.VPCs[id]
+			address, err := netip.ParseAddr(service.Spec.ClusterIP)
+			switch {
+			case service.Spec.Type == corev1.ServiceTypeExternalName:
+				if target, ok := aliasOf(service); ok {
+					vpc.Aliases[name] = target
+				}
+			case service.Spec.ClusterIP == corev1.ClusterIPNone:
+				vpc.Services[name] = nil
+				for _, e := range endpoints[service.Namespace+"/"+service.Name] {
+					if h, ok := holders[e.address]; ok && h.vpc == id && h.namespace == service.Namespace {
+						vpc.addEndpoint(name, h.address, e)
 					}
 				}
-			} else if address, err := netip.ParseAddr(service.Spec.ClusterIP); err == nil && address.Is4() {
-				addresses = append(addresses, address)
-			} else {
-				continue // it has none yet
+			case err == nil && address.Is4(): // else it has none yet
+				vpc.Services[name] = []netip.Addr{address}
+				for _, port := range service.Spec.Ports {
+					vpc.addPort(name, port.Name, string(port.Protocol), name, port.Port)
+				}
 			}
-			d.VPCs[vpc].Services[service.Name+"."+service.Namespace+".svc."+ClusterDomain] = addresses
 		}
 	}
 }
 
-// served are the addresses of a slice's endpoints that serve.
-func served(slice *discoveryv1.EndpointSlice) []netip.Addr {
-	var addresses []netip.Addr
+// addEndpoint adds a Pod of a headless Service: at the Service's name, and at one of its own below that.
+func (v *VPC) addEndpoint(service string, address netip.Addr, e endpointOf) {
+	v.Services[service] = append(v.Services[service], address)
+	own := e.hostname
+	if own == "" {
+		own = strings.ReplaceAll(address.String(), ".", "-")
+	}
+	own += "." + service
+	v.Services[own] = append(v.Services[own], address)
+	for _, port := range e.ports {
+		if port.Name != nil && port.Port != nil {
+			protocol := corev1.ProtocolTCP
+			if port.Protocol != nil {
+				protocol = *port.Protocol
+			}
+			v.addPort(service, *port.Name, string(protocol), own, *port.Port)
+		}
+	}
+}
+
+// addPort adds where a Service's port is. One without a name cannot be asked for.
+func (v *VPC) addPort(service, name, protocol, target string, port int32) {
+	if name == "" || port < 1 || port > 65535 {
+		return
+	}
+	if protocol == "" {
+		protocol = string(corev1.ProtocolTCP)
+	}
+	at := strings.ToLower("_" + name + "._" + protocol + "." + service)
+	v.Ports[at] = append(v.Ports[at], Port{Target: target, Port: uint16(port)})
+}
+
+// aliasOf is the name that a Service of type ExternalName stands for. An address is none.
+func aliasOf(service *corev1.Service) (string, bool) {
+	target := dns.Fqdn(strings.ToLower(service.Spec.ExternalName))
+	if _, err := netip.ParseAddr(service.Spec.ExternalName); err == nil {
+		return "", false
+	}
+	_, ok := dns.IsDomainName(target)
+	return target, ok && target != "."
+}
+
+// endpointOf is an endpoint of a Service that serves.
+type endpointOf struct {
+	address  netip.Addr
+	hostname string
+	ports    []discoveryv1.EndpointPort
+}
+
+// served are a slice's endpoints that serve.
+func served(slice *discoveryv1.EndpointSlice) []endpointOf {
+	var all []endpointOf
 	for i := range slice.Endpoints {
 		endpoint := &slice.Endpoints[i]
 		if endpoint.Conditions.Ready != nil && !*endpoint.Conditions.Ready {
 			continue
 		}
+		hostname := ""
+		if endpoint.Hostname != nil {
+			hostname = strings.ToLower(*endpoint.Hostname)
+		}
 		for _, a := range endpoint.Addresses {
 			if address, err := netip.ParseAddr(a); err == nil {
-				addresses = append(addresses, address)
+				all = append(all, endpointOf{address, hostname, slice.Ports})
 			}
 		}
 	}
-	return addresses
+	return all
 }
 
 // Index brings addresses into order and makes what lookups need beside what is kept. A Directory from a file needs it once.
@@ -197,6 +269,14 @@ func (v *VPC) index() {
 		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 	})
 	v.byAddress = v.namesIn(v.Hosts, v.Zone)
+	for name, ports := range v.Ports {
+		slices.SortFunc(ports, func(a, b Port) int { return cmp.Or(cmp.Compare(a.Target, b.Target), cmp.Compare(a.Port, b.Port)) })
+		v.Ports[name] = slices.Compact(ports)
+		v.noteAbove(name, ClusterDomain)
+	}
+	for name := range v.Aliases {
+		v.noteAbove(name, ClusterDomain)
+	}
 	for address, names := range v.namesIn(v.Services, ClusterDomain) {
 		if _, ok := v.byAddress[address]; !ok { // a host's own name goes before that of a headless Service
 			v.byAddress[address] = names
@@ -213,14 +293,19 @@ func (v *VPC) namesIn(table map[string][]netip.Addr, zone string) map[netip.Addr
 		for _, a := range table[name] {
 			names[a] = append(names[a], name)
 		}
-		for above := parent(name); above != zone && above != "."; above = parent(above) {
-			v.above[above] = true
-		}
+		v.noteAbove(name, zone)
 	}
 	for _, list := range names {
 		slices.Sort(list)
 	}
 	return names
+}
+
+// noteAbove notes the names that a name of a zone is below.
+func (v *VPC) noteAbove(name, zone string) {
+	for above := parent(name); above != zone && above != "."; above = parent(above) {
+		v.above[above] = true
+	}
 }
 
 // parent is a name without its first label; the root for a single one.

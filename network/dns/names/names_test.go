@@ -2,6 +2,7 @@ package names
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
@@ -36,6 +37,17 @@ func service(namespace, name, clusterIP string) corev1.Service {
 	return corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: corev1.ServiceSpec{ClusterIP: clusterIP}}
 }
 
+func ported(s corev1.Service, ports ...corev1.ServicePort) corev1.Service {
+	s.Spec.Ports = ports
+	return s
+}
+
+func external(namespace, name, target string) corev1.Service {
+	s := service(namespace, name, "")
+	s.Spec.Type, s.Spec.ExternalName = corev1.ServiceTypeExternalName, target
+	return s
+}
+
 func slice(namespace, of string, endpoints ...discoveryv1.Endpoint) discoveryv1.EndpointSlice {
 	return discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: of + "-1", Labels: map[string]string{discoveryv1.LabelServiceName: of}},
@@ -51,7 +63,7 @@ func endpoint(ready *bool, addresses ...string) discoveryv1.Endpoint {
 func world() Input {
 	byPod := nic(1003, "team-c", "", "10.0.1.6", "198.18.0.6")
 	byPod.Spec.Pod = &netv1.PodReference{Namespace: "team-c", Name: "pod-0"}
-	return Input{
+	in := Input{
 		VPCs: []netv1.VPC{
 			vpc(1, "default", ""), vpc(1001, "uid-a", "shop", "team-a"), vpc(1002, "uid-b", "shop", "team-b"),
 			vpc(1003, "uid-c", "front", "team-c"), vpc(1004, "back", "", "team-c"), vpc(0, "uid-new", "new", "team-a"),
@@ -65,13 +77,12 @@ func world() Input {
 			nic(1001, "team-b", "smuggled", "10.0.1.66", "198.18.0.66"), // of a namespace that the VPC does not list
 		},
 		Services: []corev1.Service{
-			service("team-a", "db", "198.19.0.1"), service("team-b", "db", "198.19.0.2"),
+			ported(service("team-a", "db", "198.19.0.1"), corev1.ServicePort{Name: "sql", Port: 5432}, corev1.ServicePort{Name: "sql-u", Protocol: corev1.ProtocolUDP, Port: 53}),
+			ported(service("team-b", "db", "198.19.0.2"), corev1.ServicePort{Port: 5432}),
 			service("team-c", "all", corev1.ClusterIPNone), service("team-c", "none", corev1.ClusterIPNone), service("team-c", "new", ""),
 			service("default", "kubernetes", "198.19.0.9"),
-			{
-				ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "elsewhere"},
-				Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.com"},
-			},
+			external("team-a", "elsewhere", "Example.COM"), external("team-a", "near", "web.shop.internal"), external("team-a", "nearer", "near.team-a.svc.cluster.local."),
+			external("team-a", "theirs", "db.team-b.svc.cluster.local"), external("team-a", "round", "round.team-a.svc.cluster.local"), external("team-a", "address", "192.0.2.1"),
 		},
 		Slices: []discoveryv1.EndpointSlice{
 			// A tenant's slice that names what is none of its own leads nowhere.
@@ -79,6 +90,9 @@ func world() Input {
 				endpoint(nil, "198.18.0.1"), endpoint(nil, "192.0.2.1"), endpoint(nil, "no address")),
 		},
 	}
+	in.Slices[0].Ports = []discoveryv1.EndpointPort{{Name: ptr.To("http"), Port: ptr.To(int32(8080))}, {Name: ptr.To("none")}}
+	in.Slices[0].Endpoints[0].Hostname = ptr.To("first")
+	return in
 }
 
 // said is an answer in short: its kind and either its code or its records' data.
@@ -88,8 +102,8 @@ func said(d *Directory, source, name string, kind uint16) string {
 	if a.Rcode != dns.RcodeSuccess {
 		out += " " + dns.RcodeToString[a.Rcode]
 	}
-	for _, r := range a.Records {
-		if r.Header().Name != name {
+	for i, r := range a.Records {
+		if i == 0 && r.Header().Name != name {
 			out += " NOT THE NAME"
 		}
 		switch r := r.(type) {
@@ -99,7 +113,19 @@ func said(d *Directory, source, name string, kind uint16) string {
 			out += " " + r.Ptr
 		case *dns.SOA:
 			out += " SOA"
+		case *dns.CNAME:
+			out += " is " + r.Target
+		case *dns.SRV:
+			out += fmt.Sprintf(" %s:%d", r.Target, r.Port)
 		}
+	}
+	for _, r := range a.Extra {
+		if r, ok := r.(*dns.A); ok {
+			out += " (" + r.Hdr.Name + " " + r.A.String() + ")"
+		}
+	}
+	if a.Outside != "" {
+		out += " outside " + a.Outside
 	}
 	for _, r := range a.Authority {
 		out += " by " + r.Header().Name
@@ -138,7 +164,26 @@ func TestNames(t *testing.T) {
 		{"198.18.0.3", "db.team-b.svc.cluster.local.", dns.TypeA, "service 198.19.0.2"},
 		{"198.18.0.1", "db.team-b.svc.cluster.local.", dns.TypeA, "service NXDOMAIN by cluster.local."},
 		{"198.18.0.1", "kubernetes.default.svc.cluster.local.", dns.TypeA, "service NXDOMAIN by cluster.local."},
-		{"198.18.0.1", "elsewhere.team-a.svc.cluster.local.", dns.TypeA, "service NXDOMAIN by cluster.local."},
+		{"198.18.0.1", "elsewhere.team-a.svc.cluster.local.", dns.TypeA, "service is example.com. outside example.com."},
+		{"198.18.0.1", "elsewhere.team-a.svc.cluster.local.", dns.TypeCNAME, "service is example.com."},
+		{"198.18.0.3", "elsewhere.team-a.svc.cluster.local.", dns.TypeA, "service NXDOMAIN by cluster.local."},
+		{"198.18.0.1", "near.team-a.svc.cluster.local.", dns.TypeA, "service is web.shop.internal. 10.0.1.5"},
+		{"198.18.0.1", "near.team-a.svc.cluster.local.", dns.TypeTXT, "service is web.shop.internal. by shop.internal."},
+		{"198.18.0.1", "nearer.team-a.svc.cluster.local.", dns.TypeA, "service is near.team-a.svc.cluster.local. is web.shop.internal. 10.0.1.5"},
+		{"198.18.0.1", "theirs.team-a.svc.cluster.local.", dns.TypeA, "service NXDOMAIN is db.team-b.svc.cluster.local. by cluster.local."},
+		{"198.18.0.1", "round.team-a.svc.cluster.local.", dns.TypeA, "service SERVFAIL"},
+		{"198.18.0.1", "address.team-a.svc.cluster.local.", dns.TypeA, "service NXDOMAIN by cluster.local."},
+		{"198.18.0.1", "_sql._tcp.db.team-a.svc.cluster.local.", dns.TypeSRV, "service db.team-a.svc.cluster.local.:5432 (db.team-a.svc.cluster.local. 198.19.0.1)"},
+		{"198.18.0.1", "_sql-u._udp.db.team-a.svc.cluster.local.", dns.TypeSRV, "service db.team-a.svc.cluster.local.:53 (db.team-a.svc.cluster.local. 198.19.0.1)"},
+		{"198.18.0.1", "_sql._tcp.db.team-a.svc.cluster.local.", dns.TypeA, "service by cluster.local."},
+		{"198.18.0.1", "_tcp.db.team-a.svc.cluster.local.", dns.TypeSRV, "service by cluster.local."},
+		{"198.18.0.1", "_sql._udp.db.team-a.svc.cluster.local.", dns.TypeSRV, "service NXDOMAIN by cluster.local."},
+		{"198.18.0.3", "_sql._tcp.db.team-a.svc.cluster.local.", dns.TypeSRV, "service NXDOMAIN by cluster.local."},
+		{"198.18.0.3", "_._tcp.db.team-b.svc.cluster.local.", dns.TypeSRV, "service NXDOMAIN by cluster.local."}, // a port without a name
+		{"198.18.0.5", "_http._tcp.all.team-c.svc.cluster.local.", dns.TypeSRV, "service first.all.team-c.svc.cluster.local.:8080 (first.all.team-c.svc.cluster.local. 10.0.1.5)"},
+		{"198.18.0.7", "_http._tcp.all.team-c.svc.cluster.local.", dns.TypeSRV, "service 10-0-1-9.all.team-c.svc.cluster.local.:8080 (10-0-1-9.all.team-c.svc.cluster.local. 10.0.1.9)"},
+		{"198.18.0.5", "first.all.team-c.svc.cluster.local.", dns.TypeA, "service 10.0.1.5"},
+		{"198.18.0.7", "first.all.team-c.svc.cluster.local.", dns.TypeA, "service NXDOMAIN by cluster.local."},
 		{"198.18.0.1", "team-a.svc.cluster.local.", dns.TypeA, "service by cluster.local."},
 		{"198.18.0.1", "svc.cluster.local.", dns.TypeA, "service by cluster.local."},
 		{"198.18.0.1", "team-b.svc.cluster.local.", dns.TypeA, "service NXDOMAIN by cluster.local."},
