@@ -22,18 +22,18 @@ var shortFields = []struct{ field, annotation string }{
 }
 
 // inbound turns a request's body into what the API server takes, and its media type.
-func (t *target) inbound(body []byte, mediaType string) ([]byte, string, *problem) {
+func (t *target) inbound(body []byte, mediaType string, id *Identity) ([]byte, string, *problem) {
 	switch t.verb {
 	case verbCreate, verbUpdate:
 		if mediaType != typeJSON && mediaType != typeYAML {
 			return nil, "", unsupported("Content-Type %q: send %s or %s", mediaType, typeJSON, typeYAML)
 		}
 	case verbDelete, verbDeleteCollection:
-		return t.deleteOptions(body, mediaType)
+		return t.deleteOptions(body, mediaType, id)
 	case verbPatch:
 		switch mediaType {
 		case typeJSONPatch:
-			return t.jsonPatch(body)
+			return t.jsonPatch(body, id)
 		case typeApply, typeMergePatch:
 		default:
 			return nil, "", unsupported("Content-Type %q: patch by %s, %s or %s", mediaType, typeApply, typeMergePatch, typeJSONPatch)
@@ -49,6 +49,7 @@ func (t *target) inbound(body []byte, mediaType string) ([]byte, string, *proble
 	if p := t.object(object); p != nil {
 		return nil, "", p
 	}
+	t.identify(object["metadata"], "uid", id)
 	if mediaType == typeYAML {
 		mediaType = typeJSON
 	}
@@ -92,6 +93,17 @@ func (t *target) object(o map[string]any) *problem {
 	return shortToAnnotations(metadata)
 }
 
+// identify puts a Tenant's UID back in a field of a document. It is the name of its namespace too, so the Tenant's name was shown instead.
+func (t *target) identify(document any, field string, id *Identity) {
+	fields, ok := document.(map[string]any)
+	if !ok || !t.ownOnly() || t.plural != "tenants" {
+		return
+	}
+	if name, ok := fields[field].(string); ok {
+		fields[field] = id.toNamespaces()(name)
+	}
+}
+
 // isForm tells whether an apiVersion means the target's: its own, or a short form of it.
 func (t *target) isForm(apiVersion string) bool {
 	gv, err := schema.ParseGroupVersion(apiVersion)
@@ -127,7 +139,7 @@ func shortToAnnotations(metadata map[string]any) *problem {
 }
 
 // jsonPatch translates a JSON patch (RFC 6902).
-func (t *target) jsonPatch(body []byte) ([]byte, string, *problem) {
+func (t *target) jsonPatch(body []byte, id *Identity) ([]byte, string, *problem) {
 	var operations []map[string]any
 	if err := decode(body, typeJSONPatch, &operations); err != nil {
 		return nil, "", badRequest("", "%s", err)
@@ -148,6 +160,8 @@ func (t *target) jsonPatch(body []byte) ([]byte, string, *problem) {
 		switch path, value := o["path"], o["value"]; {
 		case path == "/metadata/namespace" && value == t.tenant && t.tenant != "":
 			o["value"] = t.namespace
+		case path == "/metadata/uid":
+			t.identify(o, "value", id)
 		case path == "/metadata/namespace" && o["op"] != "test":
 			return nil, "", badRequest(at, "metadata.namespace cannot be changed: a resource stays with its tenant")
 		case path == "" || path == "/" || path == "/metadata" || o["from"] == "" || o["from"] == "/metadata":
@@ -160,7 +174,7 @@ func (t *target) jsonPatch(body []byte) ([]byte, string, *problem) {
 }
 
 // deleteOptions are the few options of deletion that clients may give.
-func (t *target) deleteOptions(body []byte, mediaType string) ([]byte, string, *problem) {
+func (t *target) deleteOptions(body []byte, mediaType string, id *Identity) ([]byte, string, *problem) {
 	if len(strings.TrimSpace(string(body))) == 0 {
 		return nil, "", nil
 	}
@@ -180,6 +194,7 @@ func (t *target) deleteOptions(body []byte, mediaType string) ([]byte, string, *
 	if kind, ok := options["kind"]; ok && kind != "DeleteOptions" {
 		return nil, "", badRequest("kind", "the body of %s must be DeleteOptions", http.MethodDelete)
 	}
+	t.identify(options["preconditions"], "uid", id)
 	options["kind"], options["apiVersion"] = "DeleteOptions", "meta.k8s.io/v1"
 	return encode(options, typeJSON)
 }

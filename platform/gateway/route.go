@@ -140,5 +140,5 @@ func (q *call) body() (body []byte, mediaType string, p *problem) {
 	if p != nil {
 		return nil, "", p
 	}
-	return q.target.inbound(sent, mediaType)
+	return q.target.inbound(sent, mediaType, q.id)
 }

@@ -128,7 +128,7 @@ spec: {members: [{user: gw-ada, role: owner}]}
 apiVersion: auth.mnicloud.jp/v1alpha1
 kind: Tenant
 metadata: {name: gw-blue}
-spec: {members: [{user: gw-eve, role: owner}, {user: gw-ada, role: viewer}]}
+spec: {members: [{user: gw-eve, role: owner}]}
 `
 
 // gatewayDocuments are both documents of the seeds, and what the Vpc needs to have a workload.
@@ -165,6 +165,10 @@ func TestUsersDoEverythingThroughTheGatewayAndSeeTheirOwnTenantsOnly(t *testing.
 	if out, err := eve.enter("gw-eve", "first of eve"); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	eventually(t, "gw-eve, an owner, makes gw-ada a viewer", func(ctx context.Context) error {
+		_, err := eve.try(ctx, "", "mni", "tenant", "add", "gw-blue", "gw-ada", "--role", "viewer")
+		return err
+	})
 	eventually(t, "gw-ada and gw-eve are members", func(ctx context.Context) error {
 		for p, tenants := range map[*person][]string{ada: {"tenant-a", "gw-blue"}, eve: {"gw-blue"}} {
 			out, err := p.try(ctx, "", "mni", "whoami", "-o", "json")
