@@ -26,6 +26,7 @@ import (
 func ground(t *testing.T, name string, slot, nodes int) instance.Instance {
 	t.Helper()
 	inst := instance.Instance{Name: name, Slot: slot}
+	pinnable(t)
 	tree, err := cgroup.Detect()
 	require.NoError(t, err)
 	t.Cleanup(func() {
@@ -41,6 +42,19 @@ func ground(t *testing.T, name string, slot, nodes int) instance.Instance {
 		require.NoError(t, node.Ensure(n, t.TempDir(), []byte("nameserver 192.0.2.53\n")))
 	}
 	return inst
+}
+
+// pinnable mounts the machine's BPF file system, as `mni up` does, where nobody has.
+func pinnable(t *testing.T) {
+	t.Helper()
+	dir := filepath.Dir(instance.PinRoot)
+	var fs unix.Statfs_t
+	require.NoError(t, unix.Statfs(dir, &fs))
+	if fs.Type == unix.BPF_FS_MAGIC {
+		return
+	}
+	require.NoError(t, unix.Mount("bpf", dir, "bpf", 0, "mode=0700"))
+	t.Cleanup(func() { require.NoError(t, unix.Unmount(dir, unix.MNT_DETACH)) })
 }
 
 // run runs a command in the place and returns what it printed.

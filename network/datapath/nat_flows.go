@@ -88,7 +88,7 @@ func (n *NAT) Collect(now time.Duration, there func(EndpointKey) bool) (live map
 
 func (e natEntry) expired(now time.Duration) bool {
 	// One second more than the programs: they take now for later than the clock that is read here, if only by a tick.
-	return now-time.Duration(e.flow.LastSeen)*time.Second > time.Duration(e.flow.Timeout+1)*time.Second
+	return int32(uint32(now/time.Second)-e.flow.LastSeen) > int32(e.flow.Timeout+1)
 }
 
 // collect removes an entry if it is still dead.
