@@ -297,9 +297,10 @@ func (h *history) unsettled() string {
 			}
 		}
 		got := leases[string(nic.UID)]
-		if ready := readyOf(nic); nic.Status.Address == "" && ready != nil && ready.Reason == claim.ReasonSubnetDeleting {
-			// The Subnet was to go between the leases and the status. It waits for the interface, with which the leases go; to take them
-			// back now could meet a node's daemon that publishes them.
+		subnetGoes := readyOf(nic) != nil && readyOf(nic).Reason == claim.ReasonSubnetDeleting
+		if nic.Status.Address == "" && (subnetGoes || !nic.DeletionTimestamp.IsZero()) {
+			// It, or its Subnet, was to go between the leases and the status. The leases go with the interface; to take them back now could
+			// meet a node's daemon that publishes them.
 			delete(leases, string(nic.UID))
 			continue
 		}
