@@ -140,5 +140,13 @@ func (q *call) body() (body []byte, mediaType string, p *problem) {
 	if p != nil {
 		return nil, "", p
 	}
-	return q.target.inbound(sent, mediaType, q.id)
+	body, mediaType, p = q.target.inbound(sent, mediaType, q.id)
+	if p == nil && len(body) > 0 && (q.target.verb == verbDelete || q.target.verb == verbDeleteCollection) {
+		for _, name := range deleting { // the API server would pass over them, a dry run too
+			if q.query.Has(name) {
+				return nil, "", badRequest(name, "a deletion with a body takes its options from there: put %s into it, or send none", name)
+			}
+		}
+	}
+	return body, mediaType, p
 }
