@@ -116,7 +116,7 @@ func TestTheCommandLineWorksThroughTheGatewayAsWhoIsLoggedIn(t *testing.T) {
 	}
 	require.Regexp(t, `subnet/front +needs +vpc/demo-vpc +spec.vpc +yes\n`, h.must("", "deps"))
 	hangs := h.mni("", "delete", "vpc", "demo-vpc", "--dry-run")
-	require.Equal(t, said{0, "vpc/demo-vpc deleted (dry run)\n", "you may not list containers.ctr.mnicloud.jp: what of them depends on something is not shown\n" +
+	require.Equal(t, said{0, "vpc/demo-vpc deleted (dry run)\n", "you may not list containers.ctr.mnicloud.jp, serviceaccounts.auth.mnicloud.jp: what of them depends on something is not shown\n" +
 		"vpc/demo-vpc is needed by subnet/front\nthey go when that is deleted; --cascade deletes it too\n"}, hangs)
 	require.Equal(t, "subnet/front deleted (dry run)\nvpc/demo-vpc deleted (dry run)\n", h.must("", "delete", "vpc", "demo-vpc", "--cascade", "--dry-run"))
 	require.ElementsMatch(t, []string{"vpc/more deleted", "subnet/front deleted"}, strings.Split(strings.TrimSpace(h.must("", "delete", "vpc/more", "subnet/front", "--timeout", "1m")), "\n"))
