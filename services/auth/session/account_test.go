@@ -54,7 +54,7 @@ func TestAServiceAccountIsItselfInItsTenantAndNowhereElse(t *testing.T) {
 	who, err := w.another().Authenticate(w.ctx, text)
 	require.NoError(t, err)
 	require.Equal(t, Identity{
-		ServiceAccount: "ci", UserName: "mni:serviceaccount:red-uid:ci", Groups: []string{"mni:serviceaccounts", "mni:tenant:red-uid:member"}, Expires: token.Expires,
+		ServiceAccount: "ci", UserName: "mni:serviceaccount:red-uid:ci", Groups: []string{"mni:serviceaccounts", "mni:tenant:red-uid:member"}, Token: token.ID, Expires: token.Expires,
 	}, who, "no User, no session, no group of Users, nothing in blue")
 
 	for role, groups := range map[authv1.Role][]string{
