@@ -299,8 +299,7 @@ func (h *history) unsettled() string {
 		got := leases[string(nic.UID)]
 		subnetGoes := readyOf(nic) != nil && readyOf(nic).Reason == claim.ReasonSubnetDeleting
 		if nic.Status.Address == "" && (subnetGoes || !nic.DeletionTimestamp.IsZero()) {
-			// It, or its Subnet, was to go between the leases and the status. The leases go with the interface; to take them back now could
-			// meet a node's daemon that publishes them.
+			// It, or its Subnet, was to go between leases and status. The leases go with it: a node's daemon may be publishing them.
 			delete(leases, string(nic.UID))
 			continue
 		}
