@@ -26,14 +26,14 @@ import (
 	"github.com/mnicloud/mnicloud/test/cloud"
 )
 
-// containers is how many containers are made, one after the other.
-func containers(t *testing.T) int {
-	given := os.Getenv("CONTAINERS")
+// rounds is how often something is done, one after the other: as the environment variable says, or as usual.
+func rounds(t *testing.T, variable string, usual int) int {
+	given := os.Getenv(variable)
 	if given == "" {
-		return 40
+		return usual
 	}
 	n, err := strconv.Atoi(given)
-	require.NoError(t, err, "CONTAINERS")
+	require.NoError(t, err, variable)
 	return n
 }
 
@@ -46,7 +46,7 @@ func oneAfterTheOther(t *testing.T) {
 	require.NoError(t, tenant.Create(t.Context()))
 	require.NoError(t, tenant.AnswersWithin(t.Context(), 2*time.Minute))
 	var running, answered []time.Duration
-	for i := range containers(t) {
+	for i := range rounds(t, "CONTAINERS", 40) {
 		c := &ctrv1.Container{
 			ObjectMeta: metav1.ObjectMeta{Namespace: tenant.Name, Name: fmt.Sprint("c-", i)},
 			Spec:       ctrv1.ContainerSpec{Subnet: "a", Image: cloud.Whoami},

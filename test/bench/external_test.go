@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"strconv"
 	"testing"
 	"time"
 
@@ -25,17 +23,6 @@ import (
 // askEvery is how long after one connection the next is tried. One that got no answer at once would only learn so after a second, when TCP sends
 // again.
 const askEvery = 5 * time.Millisecond
-
-// floatings is how many FloatingIPs are made, and moved, one after the other.
-func floatings(t *testing.T) int {
-	given := os.Getenv("FLOATINGIPS")
-	if given == "" {
-		return 150
-	}
-	n, err := strconv.Atoi(given)
-	require.NoError(t, err, "FLOATINGIPS")
-	return n
-}
 
 // outsideAnswers makes FloatingIPs, and leads one from target to target, and tells how long each takes until the machine's own shell has an
 // answer of the target at the external address. The ExternalIP and the Containers are there.
@@ -61,7 +48,7 @@ func outsideAnswers(t *testing.T) {
 		return nil
 	}))
 
-	rounds := floatings(t)
+	count := rounds(t, "FLOATINGIPS", 150)
 	leads := func(to string) *vpcv1.FloatingIP {
 		return &vpcv1.FloatingIP{
 			ObjectMeta: metav1.ObjectMeta{Namespace: tenant.Name, Name: "fip"},
@@ -69,7 +56,7 @@ func outsideAnswers(t *testing.T) {
 		}
 	}
 	var made []time.Duration
-	for i := range rounds {
+	for i := range count {
 		to := []string{here, elsewhere}[i%2]
 		fip := leads(to)
 		started := time.Now()
@@ -84,14 +71,14 @@ func outsideAnswers(t *testing.T) {
 			return fmt.Errorf("it is there: %w", err)
 		}))
 	}
-	result(t, fmt.Sprintf("%d FloatingIPs, from creation to the first answer", rounds), percentiles(made), "p99 at most 0.50 s")
+	result(t, fmt.Sprintf("%d FloatingIPs, from creation to the first answer", count), percentiles(made), "p99 at most 0.50 s")
 
 	fip := leads(here)
 	require.NoError(t, kube.Create(t.Context(), fip))
 	firstAnswer(t, eip.Status.Address, here)
 	moves := func(what string, targets ...string) {
 		var moved []time.Duration
-		for i := range rounds {
+		for i := range count {
 			to := targets[(i+1)%len(targets)]
 			base := fip.DeepCopy()
 			fip.Spec.Target.Name = to
@@ -99,7 +86,7 @@ func outsideAnswers(t *testing.T) {
 			require.NoError(t, kube.Patch(t.Context(), fip, client.MergeFrom(base)))
 			moved = append(moved, firstAnswer(t, eip.Status.Address, to).Sub(started))
 		}
-		result(t, fmt.Sprintf("%d moves of a FloatingIP to a target on %s", rounds, what), percentiles(moved), "p99 at most 0.20 s")
+		result(t, fmt.Sprintf("%d moves of a FloatingIP to a target on %s", count, what), percentiles(moved), "p99 at most 0.20 s")
 	}
 	moves("the same node", here, neighbour.Name)
 	moves("another node", here, elsewhere)
