@@ -16,7 +16,7 @@ type Entry struct {
 	Since *time.Time `json:"since,omitempty"`
 	// Count is how many identical refusals it stands for; 0 means that it is one request.
 	Count int `json:"count,omitempty"`
-	// User is the name of who asked: ada.
+	// User is the name of who asked: ada; serviceaccount:red:ci for a service account.
 	User string `json:"user"`
 	// Session is the ID of the session by which it came, Token that of the API token. One of them is empty.
 	Session string `json:"session,omitempty"`

@@ -198,6 +198,12 @@ func TestADeletionWithABodyTakesItsOptionsFromThere(t *testing.T) {
 	require.Equal(t, 404, w.send("alice", http.MethodGet, vpcs+"/demo", "").code)
 }
 
+func TestTheTrailNamesAServiceAccountByItsTenant(t *testing.T) {
+	w := auditedWorld(t)
+	require.Equal(t, 201, w.send("ci", http.MethodPost, vpcs, demoVpc).code)
+	require.Equal(t, []string{"serviceaccount:acme:ci create vpcs demo 201 -"}, w.soonTold("olga", "acme", "", 1))
+}
+
 func TestOddDryRunsAreToldAsRefused(t *testing.T) {
 	w := auditedWorld(t)
 	for i, odd := range []string{"?dryRun=", "?dryRun=all", "?dryRun=All&dryRun=x"} {
