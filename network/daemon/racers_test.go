@@ -158,8 +158,12 @@ func (r *racer) acts(ctx context.Context) error {
 		for _, b := range r.own() {
 			return r.giveBack(ctx, []*netv1.PortBlock{b})
 		}
-	case k < 19:
+	case k < 19: // the daemon's watch begins with what the API server has
 		r.restart()
+		if err := r.look(ctx); err != nil {
+			return err
+		}
+		return r.sync(ctx)
 	default: // the node is cut off and goes on; the controller releases its blocks; then it hears of that
 		var list netv1.PortBlockList
 		if err := r.api.List(ctx, &list); err != nil {
