@@ -187,9 +187,14 @@ func TestFoldersOfTablesThatWereMadeOrRemovedInPartAreNoObstacle(t *testing.T) {
 	require.Len(t, made, 1)
 	removeHalf(made[0])
 	r.loadNode(0)
-	for _, attach := range r.attachments(n) { // and while it removes the former ones: all programs are its own
-		require.NoError(t, n.Do(attach))
-	}
+	require.NoError(t, n.carry(flows)) // and while it removes the former ones: all programs are its own
+	require.NoError(t, n.whileMirroring(func() error {
+		for _, attach := range r.attachments(n) {
+			require.NoError(t, n.Do(attach))
+		}
+		return nil
+	}))
+	awaitPrograms()
 	require.NoError(t, n.carry(flows))
 	removeHalf(own)
 	r.loadNode(0)
