@@ -154,6 +154,7 @@ type outcome struct {
 	frame  []byte
 	target bpfTraceTarget
 	trace  bpfTrace
+	steps  []Step
 	drop   Reason
 	dropAt int // the ifindex it was counted at
 	sender int // that of the program
@@ -182,6 +183,9 @@ func (n *node) run(program string, frame []byte, ctx skBuff, trace bpfTrace) out
 	o := outcome{t: t, node: n, frame: options.DataOut}
 	require.NoError(t, n.collection.Maps[bpfMapTraces].Lookup(uint32(0), &o.trace))
 	o.target = o.trace.Target
+	var log bpfTraceLog
+	require.NoError(t, n.collection.Variables[bpfVarTraceLog].Get(&log))
+	o.steps = stepsOf(log)
 	after, err := n.Drops.List()
 	require.NoError(t, err)
 	for key, count := range after {
@@ -208,10 +212,8 @@ func (n *node) run(program string, frame []byte, ctx skBuff, trace bpfTrace) out
 	if n.unforetold {
 		return o
 	}
-	var log bpfTraceLog
-	require.NoError(t, n.collection.Variables[bpfVarTraceLog].Get(&log))
 	actual := Verdict{
-		Target: Target(o.target), Ifindex: int(o.trace.Ifindex), VNI: o.trace.Vni, Member: foretold.Member, Steps: stepsOf(log),
+		Target: Target(o.target), Ifindex: int(o.trace.Ifindex), VNI: o.trace.Vni, Member: foretold.Member, Steps: o.steps,
 		Drop: o.drop, DropIfindex: o.dropAt,
 	}
 	if action == actionRedirect || o.target == bpfTraceTargetTRACE_STACK {

@@ -29,7 +29,8 @@ type modelFlow struct {
 	finOut   bool
 	finIn    bool
 	reset    bool
-	seen     int // by the model's clock, seconds
+	// since and until are between when its last packet passed, by the model's clock, in seconds.
+	since, until int
 }
 
 func (f *modelFlow) closed() bool { return f.reset || f.finOut && f.finIn }
@@ -46,8 +47,8 @@ func (f *modelFlow) timeout() int {
 	return 60
 }
 
-func (f *modelFlow) note(flags layers.TCP, in bool, now int) {
-	f.seen = now
+func (f *modelFlow) note(flags layers.TCP, in bool, since, until int) {
+	f.since, f.until = since, until
 	f.replied = f.replied || in
 	if f.inner.protocol == TCP {
 		f.finOut = f.finOut || flags.FIN && !in

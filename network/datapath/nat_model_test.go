@@ -25,6 +25,7 @@ type natModel struct {
 	remotes []netip.AddrPort
 	passed  int // seconds that were made to
 	began   time.Time
+	step    int // when what is being done began, by the model's clock: the programs' clock is read between that and now
 	flows   []*modelFlow
 	// users are who has had an external port, and ports those that an inside port has had, since their block was last given away.
 	users map[modelPort]map[modelInner]bool
@@ -38,10 +39,12 @@ const slack = 3
 // now is the model's clock: the seconds that passed, and those that were made to.
 func (m *natModel) now() int { return m.passed + int(time.Since(m.began)/time.Second) }
 
+// oldest is how old a flow may be at most, however long the machine took for what is being done.
+func (m *natModel) oldest(f *modelFlow) int { return m.now() - f.since + slack }
+
 // sure tells that a flow is certainly live, or certainly not.
 func (m *natModel) sure(f *modelFlow) (live, dead bool) {
-	age := m.now() - f.seen
-	return age+slack < f.timeout(), age > f.timeout()+slack
+	return m.oldest(f) < f.timeout(), m.step-f.until-slack > f.timeout()
 }
 
 // of finds flows.
@@ -113,9 +116,14 @@ func (m *natModel) out() {
 	}
 	external := m.leaves(o, protocol, remote)
 	require.True(m.t, m.owns(p, external), "%s is no port of %+v's", external, inner)
-	if known != nil && (live || !dead && known.external == external) {
+	// Whether a flow went on that was neither certainly live nor certainly not, the programs alone know.
+	wentOn := slices.ContainsFunc(o.steps, func(s Step) bool { return s.Kind == StepNAT && s.Known })
+	require.False(m.t, live && !wentOn, "a live flow began anew: %+v", known)
+	if wentOn {
+		require.NotNil(m.t, known, "nobody began it: %+v to %s", inner, remote)
+		require.False(m.t, dead, "it went on after its time: %+v", known)
 		require.Equal(m.t, known.external, external, "a live flow has another port: %+v", known)
-		known.note(flags, false, m.now())
+		known.note(flags, false, m.step, m.now())
 		m.seen["went on"]++
 		return
 	}
@@ -123,7 +131,7 @@ func (m *natModel) out() {
 	m.begins(inner, remote, external)
 	m.forgets(func(f *modelFlow) bool { return f == known })
 	f := &modelFlow{pod: p, inner: inner, external: external, remote: remote}
-	f.note(flags, false, m.now())
+	f.note(flags, false, m.step, m.now())
 	m.flows = append(m.flows, f)
 }
 
@@ -141,7 +149,7 @@ func (m *natModel) begins(inner modelInner, remote, external netip.AddrPort) {
 	// has it, too.
 	used := m.of(func(f *modelFlow) bool {
 		live, _ := m.sure(f)
-		return live && f.inner == inner && m.now()-f.seen+slack < 60
+		return live && f.inner == inner && m.oldest(f) < 60
 	})
 	if len(used) > 0 && len(m.ports[inner]) == 1 && len(m.users[modelPort{inner.protocol, used[0].external}]) == 1 {
 		require.Equal(m.t, used[0].external, external, "%+v has two ports", inner)
@@ -184,7 +192,7 @@ func (m *natModel) in() {
 	found := m.of(func(f *modelFlow) bool {
 		return f.inner.protocol == protocol && f.external == external && f.remote == remote
 	})
-	slices.SortFunc(found, func(a, b *modelFlow) int { return b.seen - a.seen })
+	slices.SortFunc(found, func(a, b *modelFlow) int { return b.until - a.until })
 	o := m.c.nodes[m.r.IntN(len(m.c.nodes))].gets(m.packet(protocol, fromOutside(remote.String(), external.String()), flags))
 	if o.drop == 0 && o.target == bpfTraceTargetTRACE_MEMBER {
 		o = o.then()
@@ -194,7 +202,7 @@ func (m *natModel) in() {
 		require.False(m.t, live && o.drop != 0, "an answer was dropped: %s, %+v", o.drop, f)
 		if o.drop == 0 && !dead && int(o.trace.Ifindex) == f.pod.ifindex && o.node == f.pod.node {
 			o.reaches(f.pod).is(remote.String(), f.inner.at.String())
-			f.note(flags, true, m.now())
+			f.note(flags, true, m.step, m.now())
 			m.seen["answered"]++
 			return
 		}
@@ -358,6 +366,7 @@ func (m *natModel) isFollowed(steps int) {
 		for _, n := range m.c.nodes {
 			n.unforetold = i%200 != 0
 		}
+		m.step = m.now()
 		switch k := m.r.IntN(1000); {
 		case k < 570:
 			m.out()
