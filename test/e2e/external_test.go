@@ -19,6 +19,7 @@ import (
 
 	"github.com/mnicloud/mnicloud/distro/cloud"
 	"github.com/mnicloud/mnicloud/kit/status"
+	"github.com/mnicloud/mnicloud/network/inspect"
 	ctrv1 "github.com/mnicloud/mnicloud/services/ctr/api/v1alpha1"
 	vpcv1 "github.com/mnicloud/mnicloud/services/vpc/api/v1alpha1"
 )
@@ -103,6 +104,22 @@ func TestContainersArePublishedAtExternalAddresses(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, c.Instance.Addresses().Edge.String(), way[0].Gw.String(), "the machine goes by the edge router")
 	}
+
+	t.Run("by the aggregate", func(t *testing.T) {
+		aggregateOnly(t)
+		for i, server := range []*ctrv1.Container{near, far} {
+			address := published[i].Status.ExternalAddress
+			poolHops(t, address, members...)
+			for range conversations { // each begins at another port, and so by either node
+				body, err := curl(t.Context(), address)
+				require.NoError(t, err)
+				require.Contains(t, body, server.Name)
+			}
+			trace := netJSON[inspect.Trace](t, "trace", "--from", "outside/"+outsideServer, "--to", address+":8080")
+			require.Equal(t, inspect.VerdictDelivered, trace.Verdict, steps(trace))
+			require.Contains(t, steps(trace), nodes[i]+" external-address: an external address: "+server.Status.Address)
+		}
+	})
 
 	// From inside: who has an external address reaches the others', and its own; who has none does not get out.
 	publish(t, inside)

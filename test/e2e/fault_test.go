@@ -8,12 +8,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
 	"github.com/mnicloud/mnicloud/distro/cloud"
 	machine "github.com/mnicloud/mnicloud/distro/instance"
 	"github.com/mnicloud/mnicloud/distro/supervisor"
 	ctrv1 "github.com/mnicloud/mnicloud/services/ctr/api/v1alpha1"
+	vpcv1 "github.com/mnicloud/mnicloud/services/vpc/api/v1alpha1"
 	"github.com/mnicloud/mnicloud/test/consistent"
 	"github.com/mnicloud/mnicloud/test/fault"
 )
@@ -54,30 +56,61 @@ func kill(t *testing.T, name string) {
 	})
 }
 
+// Traffic inside, from the machine's shell to external addresses and out by a NATGateway is not disturbed, and the edge router's sessions
+// are not either. https://github.com/cilium/cilium/issues/31346
 func TestTrafficDoesNotNoticeThatAPartIsKilled(t *testing.T) {
 	namespace := tenant(t, "faults")
 	vpcWithSubnets(t, namespace)
+	url := startOutside(t)
 	client, near, far := shell(namespace, "client", "a", nodes[0]), shell(namespace, "near", "b", nodes[0]), shell(namespace, "far", "b", nodes[1])
-	create(t, client, near, far)
+	eip := &vpcv1.ExternalIP{ObjectMeta: objectMeta(namespace, "shared")}
+	gateway := &vpcv1.NATGateway{ObjectMeta: objectMeta(namespace, "out"), Spec: vpcv1.NATGatewaySpec{VPC: "main", Subnets: []string{"a"}, ExternalIPs: []string{"shared"}}}
+	create(t, client, near, far, eip, gateway)
 	ready(t, client, near, far)
+	var external []string
 	for _, server := range []*ctrv1.Container{near, far} {
 		echo(t, server)
+		address := publish(t, server).Status.ExternalAddress
+		external = append(external, address)
+		eventually(t, "the edge router leads "+address+" to its node", func(context.Context) error {
+			if hops := edgeHops(t, address+"/32"); len(hops) != 1 {
+				return fmt.Errorf("next hops %v", hops)
+			}
+			return nil
+		})
 	}
+	leavesBy(t, client, url, gateway)
+	beyond, here, inside := namespaceAt(t, outsideNetns), thisNamespace(t), netns(t, client)
+	echoAt(t, beyond)
+	eventually(t, "the sessions are established", func(ctx context.Context) error { _, err := edgePeer(ctx); return err })
+	before, err := edgePeer(t.Context())
+	require.NoError(t, err)
 	for _, name := range []string{
-		"node-1/mni-netd", "node-2/mni-netd", "mni-cloud", "node-1/kubelet", "node-2/kubelet", "node-1/containerd", "node-2/containerd",
-		"controller-manager", "apiserver", "etcd",
+		"node-1/mni-netd", "node-2/mni-netd", "node-1/mni-bgpd", "node-2/mni-bgpd", "mni-cloud", "node-1/kubelet", "node-2/kubelet",
+		"node-1/containerd", "node-2/containerd", "controller-manager", "apiserver", "etcd",
 	} {
 		t.Run(strings.ReplaceAll(name, "/", " "), func(t *testing.T) {
-			toNear, toFar := flood(t, client, near), flood(t, client, far)
+			floods := map[string]func() (int, int){
+				"on the same node": flood(t, client, near), "on the other node": flood(t, client, far),
+				"to an external address on node-1": floodFrom(t, here, external[0], pause),
+				"to an external address on node-2": floodFrom(t, here, external[1], pause),
+				"out by the NATGateway":            floodFrom(t, inside, outsideServer, pause),
+			}
 			kill(t, name)
-			for what, count := range map[string]func() (int, int){"on the same node": toNear, "on the other node": toFar} {
+			for what, count := range floods {
 				sent, answered := count()
 				t.Logf("%s: %d datagrams, %d answered", what, sent, answered)
-				if sent < 100 || answered != sent {
+				if sent < 20 || answered != sent {
 					t.Errorf("%s: %d of %d datagrams were not answered", what, sent-answered, sent)
 				}
 			}
 		})
+	}
+	eventually(t, "the nodes report their sessions", func(ctx context.Context) error { _, err := edgePeer(ctx); return err })
+	after, err := edgePeer(t.Context())
+	require.NoError(t, err)
+	for i, s := range after.Status.Sessions {
+		require.Equal(t, before.Status.Sessions[i].Since, s.Since, "%s: the session with the edge router is the same", s.Node)
 	}
 	isConsistent(t)
 }

@@ -5,6 +5,9 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"net"
+	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,6 +15,7 @@ import (
 
 	"github.com/mnicloud/mnicloud/kit/conditions"
 	"github.com/mnicloud/mnicloud/kit/status"
+	"github.com/mnicloud/mnicloud/network/inspect"
 	ctrv1 "github.com/mnicloud/mnicloud/services/ctr/api/v1alpha1"
 	vpcv1 "github.com/mnicloud/mnicloud/services/vpc/api/v1alpha1"
 )
@@ -20,6 +24,7 @@ func TestAContainerWithoutAnExternalAddressReachesTheOutsideByItsNATGateway(t *t
 	namespace := tenant(t, "leaving")
 	vpcWithSubnets(t, namespace)
 	url := startOutside(t)
+	echoAt(t, namespaceAt(t, outsideNetns))
 	near, far, unserved := shell(namespace, "near", "a", nodes[0]), shell(namespace, "far", "a", nodes[1]), shell(namespace, "unserved", "b", nodes[0])
 	eip := &vpcv1.ExternalIP{ObjectMeta: objectMeta(namespace, "shared")}
 	gateway := &vpcv1.NATGateway{ObjectMeta: objectMeta(namespace, "out"), Spec: vpcv1.NATGatewaySpec{VPC: "main", Subnets: []string{"a"}, ExternalIPs: []string{"shared"}}}
@@ -35,6 +40,38 @@ func TestAContainerWithoutAnExternalAddressReachesTheOutsideByItsNATGateway(t *t
 	}
 	if body, err := wget(t.Context(), unserved, url, 2); err == nil {
 		t.Errorf("a Container of a Subnet that the NATGateway does not serve gets out: %s", body)
+	}
+	for _, container := range []*ctrv1.Container{near, far, unserved} {
+		trace := netJSON[inspect.Trace](t, "trace", "--from", namespace+"/"+container.Status.Pod, "--to", outsideServer+":80")
+		if container == unserved {
+			require.Equal(t, inspect.VerdictDropped, trace.Verdict, steps(trace))
+			require.Equal(t, "no_route", trace.Reason)
+			continue
+		}
+		require.Equal(t, inspect.VerdictOutside, trace.Verdict, steps(trace))
+		require.Contains(t, steps(trace), "it leaves by a NATGateway, from "+gateway.Status.Addresses[0]+":")
+		count := floodFrom(t, netns(t, container), outsideServer, pause)
+		var flow inspect.Connection
+		eventually(t, "the connection is known", func(context.Context) error {
+			known := netJSON[[]inspect.Connection](t, "conntrack", "--namespace", namespace, "--address", container.Status.Address, "--protocol", "udp")
+			i := slices.IndexFunc(known, func(c inspect.Connection) bool {
+				return c.Kind == inspect.KindNAT && c.Destination == net.JoinHostPort(outsideServer, strconv.Itoa(echoPort)) && c.State == "established"
+			})
+			if i < 0 {
+				return fmt.Errorf("%+v", known)
+			}
+			flow = known[i]
+			return nil
+		})
+		back := []string{"trace", "--protocol", "udp", "--source-port", strconv.Itoa(echoPort), "--to", flow.Translated, "--from"}
+		trace = netJSON[inspect.Trace](t, append(back, "outside/"+outsideServer)...)
+		require.Contains(t, steps(trace), "it answers what "+flow.Source+" sent by a NATGateway")
+		require.Equal(t, inspect.VerdictDelivered, trace.Verdict, steps(trace))
+		require.Equal(t, container.Spec.Node, trace.Steps[len(trace.Steps)-1].Node)
+		stranger := netJSON[inspect.Trace](t, append(back, "outside/198.51.100.9")...)
+		require.Equal(t, "nat_unknown_flow", stranger.Reason, steps(stranger))
+		sent, answered := count()
+		require.Equal(t, sent, answered, "a trace disturbs nothing")
 	}
 	isConsistent(t)
 

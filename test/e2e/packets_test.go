@@ -48,6 +48,28 @@ func netns(t *testing.T, container *ctrv1.Container) ns.NetNS {
 	return nil
 }
 
+// namespaceAt opens a named network namespace.
+func namespaceAt(t *testing.T, name string) ns.NetNS {
+	t.Helper()
+	opened, err := ns.GetNS(filepath.Join("/run/netns", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = opened.Close() })
+	return opened
+}
+
+// thisNamespace opens the machine's own network namespace.
+func thisNamespace(t *testing.T) ns.NetNS {
+	t.Helper()
+	opened, err := ns.GetCurrentNS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = opened.Close() })
+	return opened
+}
+
 // listenIn listens on a TCP address inside a named network namespace.
 func listenIn(t *testing.T, name, address string) net.Listener {
 	t.Helper()

@@ -270,13 +270,14 @@ func TestAPodOfAnotherNamespaceIsRefusedByTheTenantsSubnet(t *testing.T) {
 const (
 	outsideGateway = "203.0.113.1"
 	outsideServer  = "203.0.113.2"
+	outsideNetns   = "mni-e2e-outside"
 )
 
 // startOutside makes a network namespace that stands for the internet, joined to the machine, with an HTTP server in it
 // that says who asks. It returns the server's URL.
 func startOutside(t *testing.T) string {
 	t.Helper()
-	const name, inner, outer = "mni-e2e-outside", "outside1", "mni-e2e-out0"
+	const name, inner, outer = outsideNetns, "outside1", "mni-e2e-out0"
 	runIP := func(args ...string) {
 		t.Helper()
 		if out, err := exec.CommandContext(context.WithoutCancel(t.Context()), "ip", args...).CombinedOutput(); err != nil {

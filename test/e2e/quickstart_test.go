@@ -32,6 +32,13 @@ func TestTheQuickStartRunsAsTenantsUsersAndAgain(t *testing.T) {
 				t.Errorf("the %s quick start does not say %q:\n%s", run, answer, out)
 			}
 		}
+		// The curl that it prints is one that works.
+		_, rest, _ := strings.Cut(string(out), "  curl http://")
+		address, ok := strings.CutSuffix(strings.SplitN(rest, "\n", 2)[0], ":8080/")
+		if !ok {
+			t.Fatalf("the %s quick start prints no curl:\n%s", run, out)
+		}
+		answersOutside(t, address, "red-web-1")
 		if shown := strings.Contains(string(out), "shown once"); shown != (run == "first") {
 			t.Errorf("the %s quick start shows passwords: %v\n%s", run, shown, out)
 		}

@@ -19,8 +19,14 @@ const echoPort = 7007
 // echo answers datagrams in a Container's network namespace with what they say.
 func echo(t *testing.T, container *ctrv1.Container) {
 	t.Helper()
+	echoAt(t, netns(t, container))
+}
+
+// echoAt answers datagrams in a network namespace with what they say.
+func echoAt(t *testing.T, where ns.NetNS) {
+	t.Helper()
 	var conn net.PacketConn
-	if err := netns(t, container).Do(func(ns.NetNS) (err error) {
+	if err := where.Do(func(ns.NetNS) (err error) {
 		conn, err = (&net.ListenConfig{}).ListenPacket(t.Context(), "udp4", ":"+strconv.Itoa(echoPort))
 		return err
 	}); err != nil {
@@ -43,9 +49,15 @@ func echo(t *testing.T, container *ctrv1.Container) {
 // many were sent and how many answered.
 func flood(t *testing.T, from, to *ctrv1.Container) (count func() (sent, answered int)) {
 	t.Helper()
+	return floodFrom(t, netns(t, from), to.Status.Address, time.Millisecond)
+}
+
+// floodFrom is flood from a network namespace to the echo at an address, with a pause between two datagrams.
+func floodFrom(t *testing.T, where ns.NetNS, address string, pause time.Duration) (count func() (sent, answered int)) {
+	t.Helper()
 	var conn net.Conn
-	if err := netns(t, from).Do(func(ns.NetNS) (err error) {
-		conn, err = (&net.Dialer{}).DialContext(t.Context(), "udp4", net.JoinHostPort(to.Status.Address, strconv.Itoa(echoPort)))
+	if err := where.Do(func(ns.NetNS) (err error) {
+		conn, err = (&net.Dialer{}).DialContext(t.Context(), "udp4", net.JoinHostPort(address, strconv.Itoa(echoPort)))
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -53,7 +65,7 @@ func flood(t *testing.T, from, to *ctrv1.Container) (count func() (sent, answere
 	t.Cleanup(func() { _ = conn.Close() })
 	stop, sent, answered := make(chan struct{}), make(chan int), make(chan int)
 	go func() {
-		ticker := time.NewTicker(time.Millisecond)
+		ticker := time.NewTicker(pause)
 		defer ticker.Stop()
 		for i := 0; ; i++ {
 			select {
