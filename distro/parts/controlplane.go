@@ -41,7 +41,7 @@ const (
 
 const kube = "mni-kube"
 
-// Priorities among the parts where the processor is short: first what every other part waits for, then what a Pod's start waits for.
+// Priorities among the parts where the processor is short: first what every other part waits for, and who speaks BFD, then what a Pod's start waits for.
 // What starts Pods itself has none, as they would inherit it.
 const (
 	firstServed  = -10

@@ -23,6 +23,7 @@ func (o Options) bgpd(n instance.Node) spec {
 		"--run-dir="+bgpdRunDir, "--metrics-address="+onNode(n, 9443))
 	s.files, s.certs = []File{kubeconfig}, []pki.Request{client}
 	s.Env = []string{"GOMEMLIMIT=64MiB"}
+	s.Place.Nice = firstServed                              // so is BIRD, which it starts: BFD gives either side 0.9 s, however busy the machine is
 	s.After = []string{Manifests, n.Name() + "/" + Kubelet} // which makes the Node
 	s.Ready = &supervisor.Probe{URL: "http://" + onNode(n, 9443) + "/readyz"}
 	return s
@@ -30,7 +31,7 @@ func (o Options) bgpd(n instance.Node) spec {
 
 // edge is the edge router.
 func (o Options) edge() []spec {
-	place := spawn.Place{Netns: underlay.NetnsPath(o.Instance.EdgeNetns()), Cgroup: SystemCgroup(o.Instance)}
+	place := spawn.Place{Netns: underlay.NetnsPath(o.Instance.EdgeNetns()), Cgroup: SystemCgroup(o.Instance), Nice: firstServed}
 	var all []spec
 	for i, d := range edge.Daemons(o.Instance) {
 		s := spec{binary: filepath.Join(edge.BinDir, d.Name), Part: supervisor.Part{

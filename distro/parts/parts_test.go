@@ -56,6 +56,18 @@ func TestThePlanIsWhole(t *testing.T) {
 	require.Equal(t, "/mni/unit/node-2", kubelet.Sweep, "its Pods end with the instance")
 }
 
+// Where the processor is short, BFD (3 x 300 ms) would take whoever waits for it for dead, and all external traffic would stop.
+func TestBothEndsOfBFDGoFirst(t *testing.T) {
+	o := options(t)
+	plan, err := withoutCertificates(New(o)).Plan()
+	require.NoError(t, err)
+	for _, name := range []string{"node-1/mni-bgpd", "node-2/mni-bgpd", "edge/zebra", "edge/bfdd", "edge/bgpd"} {
+		part, ok := plan.Part(name)
+		require.True(t, ok, name)
+		require.Equal(t, firstServed, part.Place.Nice, name)
+	}
+}
+
 func TestNothingListensOutsideTheUnderlay(t *testing.T) {
 	o := options(t)
 	plan, err := withoutCertificates(New(o)).Plan()

@@ -37,6 +37,7 @@ const (
 	reasonTableNotFound     = "RouteTableNotFound"
 	reasonTableForeign      = "RouteTableOfOtherVPC"
 	reasonRouteInvalid      = "RouteInvalid"
+	reasonRouteLoop         = "RouteLoop"
 	reasonPoolNotFound      = "AddressPoolNotFound"
 	reasonPeerNotFound      = "BGPPeerNotFound"
 	reasonSelectorInvalid   = "NodeSelectorInvalid"

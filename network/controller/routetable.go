@@ -2,7 +2,9 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -34,11 +36,24 @@ func (r *routeTableReconciler) setup(mgr ctrl.Manager) error {
 		}), onCreateOrUpdate(vpcChanged)).
 		// An update asks for the tables that lead to the interface before and after.
 		Watches(&netv1.NetworkInterface{}, mapped(func(ctx context.Context, nic *netv1.NetworkInterface) []reconcile.Request {
-			return append(r.tables(ctx, tableByTarget, nic.Name), r.tables(ctx, tableByTarget, nic.Status.Address)...)
+			tables := append(r.tables(ctx, tableByTarget, nic.Name), r.tables(ctx, tableByTarget, nic.Status.Address)...)
+			if len(tables) > 0 { // others of the VPC may lead in a circle over it
+				tables = append(tables, r.tables(ctx, tableByVPC, nic.Labels[netv1.LabelVPC])...)
+			}
+			return tables
 		}), onCreateOrUpdate(targetChanged)).
 		Watches(&netv1.NATGateway{}, mapped(func(ctx context.Context, gateway *netv1.NATGateway) []reconcile.Request {
 			return r.tables(ctx, tableByTarget, gateway.Name)
 		}), onCreateOrUpdate(gatewayTargetChanged)).
+		// By the table of one Subnet a route of another one's may become, or be no more, part of a circle.
+		Watches(&netv1.Subnet{}, mapped(func(ctx context.Context, subnet *netv1.Subnet) []reconcile.Request {
+			return r.tables(ctx, tableByVPC, subnet.Spec.VPC)
+		}), onUpdate(func(before, after *netv1.Subnet) bool {
+			return before.Spec.RouteTable != after.Spec.RouteTable || after.Spec.RouteTable != "" && before.Status.VNI != after.Status.VNI
+		})).
+		Watches(&netv1.RouteTable{}, mapped(r.neighbours), onCreateOrUpdate(func(before, after *netv1.RouteTable) bool {
+			return before.Generation != after.Generation
+		})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.config.Workers}).
 		Complete(r)
 }
@@ -65,6 +80,18 @@ func (r *routeTableReconciler) tables(ctx context.Context, index, value string) 
 		out = append(out, requests(list.Items[i].Name)...)
 	}
 	return out
+}
+
+// neighbours are the tables of a VPC, if a Subnet names the given one.
+func (r *routeTableReconciler) neighbours(ctx context.Context, table *netv1.RouteTable) []reconcile.Request {
+	var list netv1.SubnetList
+	if err := r.client.List(ctx, &list, client.MatchingFields{subnetByTable: table.Name}); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "list the Subnets of a RouteTable", "table", table.Name)
+	}
+	if len(list.Items) == 0 {
+		return nil
+	}
+	return r.tables(ctx, tableByVPC, table.Spec.VPC)
 }
 
 // targetsOf are the names, and addresses, that a table's routes lead to.
@@ -95,13 +122,18 @@ func (r *routeTableReconciler) Reconcile(ctx context.Context, req reconcile.Requ
 	if err := r.client.Get(ctx, req.NamespacedName, &table); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	result, err := r.judge(ctx, &table)
+	result, loops, err := r.judge(ctx, &table)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	base := table.DeepCopy()
 	s := &table.Status
 	conditions.Status{Phase: &s.Phase, ObservedGeneration: &s.ObservedGeneration, Conditions: &s.Conditions}.Apply(&table, result)
+	if len(loops) > 0 {
+		conditions.Set(&table, &s.Conditions, netv1.ConditionRoutesLoop, metav1.ConditionTrue, reasonRouteLoop, someOf(loops))
+	} else {
+		meta.RemoveStatusCondition(&s.Conditions, netv1.ConditionRoutesLoop)
+	}
 	if equality.Semantic.DeepEqual(base.Status, table.Status) {
 		return reconcile.Result{}, nil
 	}
@@ -111,44 +143,93 @@ func (r *routeTableReconciler) Reconcile(ctx context.Context, req reconcile.Requ
 	return reconcile.Result{}, nil
 }
 
-func (r *routeTableReconciler) judge(ctx context.Context, table *netv1.RouteTable) (conditions.Result, error) {
+// judge says how a table is, and which of its routes are part of a circle.
+func (r *routeTableReconciler) judge(ctx context.Context, table *netv1.RouteTable) (conditions.Result, []string, error) {
 	var vpc netv1.VPC
 	if err := r.client.Get(ctx, client.ObjectKey{Name: table.Spec.VPC}, &vpc); client.IgnoreNotFound(err) != nil {
-		return conditions.Result{}, fmt.Errorf("read VPC %s: %w", table.Spec.VPC, err)
+		return conditions.Result{}, nil, fmt.Errorf("read VPC %s: %w", table.Spec.VPC, err)
 	}
 	if vpc.Status.ID == 0 {
-		return conditions.Waiting(reasonWaitingForVPC, "spec.vpc: VPC "+table.Spec.VPC+" does not exist yet, or has no ID yet"), nil
+		return conditions.Waiting(reasonWaitingForVPC, "spec.vpc: VPC "+table.Spec.VPC+" does not exist yet, or has no ID yet"), nil, nil
 	}
 	targets, err := r.targets(ctx, table, vpc.Status.ID)
 	if err != nil {
-		return conditions.Result{}, err
+		return conditions.Result{}, nil, err
 	}
 	_, problems := routing.Resolve(&table.Spec, vpc.Status.ID, targets, r.config.ReservedCIDRs)
-	return resultOfRoutes(problems), nil
+	loops, err := r.loops(ctx, table, vpc.Status.ID)
+	return resultOfRoutes(problems), loops, err
+}
+
+// loops reads what a table's ways lead over, as far as they lead.
+func (r *routeTableReconciler) loops(ctx context.Context, table *netv1.RouteTable, vpcID uint32) ([]string, error) {
+	if !slices.ContainsFunc(table.Spec.Routes, func(r netv1.Route) bool { return r.Interface != nil || r.Address != nil }) {
+		return nil, nil
+	}
+	var subnets netv1.SubnetList
+	if err := r.client.List(ctx, &subnets, client.MatchingFields{subnetByVPC: table.Spec.VPC}); err != nil {
+		return nil, fmt.Errorf("list the Subnets of VPC %s: %w", table.Spec.VPC, err)
+	}
+	var failed error
+	tables := map[string]*netv1.RouteTable{table.Name: table}
+	problems := routing.Loops(table, routing.Neighbourhood{
+		VPCID: vpcID, Subnets: subnets.Items,
+		Table: func(name string) *netv1.RouteTable {
+			if _, known := tables[name]; !known {
+				other := &netv1.RouteTable{}
+				if err := r.client.Get(ctx, client.ObjectKey{Name: name}, other); err != nil {
+					failed = errors.Join(failed, client.IgnoreNotFound(err))
+					other = nil
+				}
+				tables[name] = other
+			}
+			return tables[name]
+		},
+		Hop: func(route *netv1.Route) *netv1.NetworkInterface {
+			found, err := r.hops(ctx, route, vpcID)
+			failed = errors.Join(failed, err)
+			if len(found) == 0 {
+				return nil
+			}
+			return &found[0]
+		},
+	})
+	return problems, failed
+}
+
+// hops are the interfaces that a route names, or whose address it names.
+func (r *routeTableReconciler) hops(ctx context.Context, route *netv1.Route, vpcID uint32) ([]netv1.NetworkInterface, error) {
+	switch {
+	case route.Interface != nil:
+		var nic netv1.NetworkInterface
+		if err := r.client.Get(ctx, client.ObjectKey{Name: *route.Interface}, &nic); err != nil {
+			if client.IgnoreNotFound(err) != nil {
+				return nil, fmt.Errorf("read NetworkInterface %s: %w", *route.Interface, err)
+			}
+			return nil, nil
+		}
+		return []netv1.NetworkInterface{nic}, nil
+	case route.Address != nil:
+		var list netv1.NetworkInterfaceList
+		if err := r.client.List(ctx, &list, client.MatchingFields{interfaceByAddress: addressIn(vpcID, *route.Address)}); err != nil {
+			return nil, fmt.Errorf("find the NetworkInterface that has %s: %w", *route.Address, err)
+		}
+		slices.SortFunc(list.Items, func(a, b netv1.NetworkInterface) int { return strings.Compare(a.Name, b.Name) })
+		return list.Items, nil
+	}
+	return nil, nil
 }
 
 // targets reads what the routes lead to.
 func (r *routeTableReconciler) targets(ctx context.Context, table *netv1.RouteTable, vpcID uint32) (routing.Targets, error) {
 	var found []netv1.NetworkInterface
 	var gateways []netv1.NATGateway
-	for _, route := range table.Spec.Routes {
-		if route.Interface != nil {
-			var nic netv1.NetworkInterface
-			err := r.client.Get(ctx, client.ObjectKey{Name: *route.Interface}, &nic)
-			if client.IgnoreNotFound(err) != nil {
-				return routing.Targets{}, fmt.Errorf("read NetworkInterface %s: %w", *route.Interface, err)
-			}
-			if err == nil {
-				found = append(found, nic)
-			}
+	for i := range table.Spec.Routes {
+		hops, err := r.hops(ctx, &table.Spec.Routes[i], vpcID)
+		if err != nil {
+			return routing.Targets{}, err
 		}
-		if route.Address != nil {
-			var list netv1.NetworkInterfaceList
-			if err := r.client.List(ctx, &list, client.MatchingFields{interfaceByAddress: addressIn(vpcID, *route.Address)}); err != nil {
-				return routing.Targets{}, fmt.Errorf("find the NetworkInterface that has %s: %w", *route.Address, err)
-			}
-			found = append(found, list.Items...)
-		}
+		found = append(found, hops...)
 	}
 	if name := routing.Gateway(&table.Spec); name != "" {
 		var gateway netv1.NATGateway

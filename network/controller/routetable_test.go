@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -67,6 +68,56 @@ func TestARouteTableWaitsForItsTargetsAndFollowsThem(t *testing.T) {
 	require.Contains(t, w.saysOfRoutes(table, netv1.ReasonRouteTarget), "NetworkInterface firewall does not exist")
 	w.make(retained("firewall", "b", ns, "", false))
 	require.Contains(t, w.saysOfRoutes(table, "RouteInvalid"), "NetworkInterface firewall is in another VPC")
+}
+
+// A route whose target gets back what it sends on is told, by whatever table it becomes one, and ends to be.
+func TestARouteTableTellsOfRoutesThatLeadInACircle(t *testing.T) {
+	w := newWorld(t)
+	ns := w.namespace()
+	w.network(ns, "a", "10.0.1.0/24")
+	w.make(newSubnet("a-back", "a", "10.0.2.0/24"))
+	w.eventually("the second Subnet is there", func() bool { return w.subnet("a-back").Status.VNI != 0 })
+	use := func(subnet, table string) {
+		patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"routeTable":"`+table+`"}}`))
+		require.NoError(t, w.Patch(w.ctx, w.subnet(subnet), patch))
+	}
+	one, two := retained("one", "a", ns, "10.0.1.9", false), retained("two", "a-back", ns, "10.0.2.9", false)
+	w.make(one, two)
+	first := w.table("first", "a", netv1.Route{Destination: "172.16.0.0/12", Interface: ptr("two")})
+	second := w.table("second", "a", netv1.Route{Destination: "172.16.0.0/12", Address: ptr("10.0.1.9")})
+	w.saysOfRoutes(first, "Ready")
+	w.saysOfRoutes(second, "Ready")
+	loops := func(table *netv1.RouteTable, nic string) {
+		t.Helper()
+		w.eventually(table.Name+" tells of a circle over "+nic, func() bool {
+			require.NoError(t, w.Get(w.ctx, client.ObjectKeyFromObject(table), table))
+			c := meta.FindStatusCondition(table.Status.Conditions, netv1.ConditionRoutesLoop)
+			require.True(t, conditions.IsReady(table.Status.Conditions, table.Generation), "every route leads to what it names all the same")
+			if nic == "" {
+				return c == nil
+			}
+			return c != nil && c.Status == metav1.ConditionTrue &&
+				strings.HasPrefix(c.Message, "spec.routes[0]: what NetworkInterface "+nic+" sends on to 172.16.0.0/12 comes back to it by the routes of its own Subnet, and drops; let that Subnet name")
+		})
+	}
+	use("a-back", "first") // two gets back what it sends on
+	loops(first, "two")
+	use("a", "first") // one would get it, too; but nothing leads to one
+	loops(second, "")
+	use("a-back", "second") // from one to two and back
+	loops(first, "two")
+	loops(second, "one")
+	base := second.DeepCopy()
+	second.Spec.Routes[0].Destination = "172.16.0.0/16"
+	require.NoError(t, w.Patch(w.ctx, second, client.MergeFrom(base)))
+	loops(first, "")
+	base = second.DeepCopy()
+	second.Spec.Routes[0].Destination = "172.16.0.0/12"
+	require.NoError(t, w.Patch(w.ctx, second, client.MergeFrom(base)))
+	loops(first, "two")
+	use("a", "")
+	loops(first, "")
+	loops(second, "")
 }
 
 func TestASubnetSaysWhetherItsRouteTableCounts(t *testing.T) {

@@ -39,6 +39,12 @@ func (c *cloud) portBlocks(gateway string) (nodes []string) {
 }
 
 func (c *cloud) outside() {
+	c.beyond()
+	c.answerAt(machine, net.ParseIP(outsideAddress), "outside")
+}
+
+// beyond gives the machine the outside's address.
+func (c *cloud) beyond() {
 	lo, address := loopback(c.t), outsideAddress+"/32"
 	addAddress(c.t, lo, address)
 	c.t.Cleanup(func() {
@@ -46,7 +52,6 @@ func (c *cloud) outside() {
 		require.NoError(c.t, err)
 		require.NoError(c.t, netlink.AddrDel(lo, parsed))
 	})
-	c.answerAt(machine, net.ParseIP(outsideAddress), "outside")
 }
 
 // A node that rebooted had lost its rules for good. https://github.com/kubeovn/kube-ovn/issues/5029

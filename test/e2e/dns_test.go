@@ -17,6 +17,7 @@ import (
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/miekg/dns"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -240,11 +241,17 @@ func TestNamesOutsideAreAskedOfTheMachinesResolver(t *testing.T) {
 		t.Cleanup(func() { _ = s.Shutdown() })
 	}
 	resolver := nodes[0] + "/mni-dns"
-	t.Cleanup(func() { // the file is bound into the node, so it is not replaced
-		require.NoError(t, os.WriteFile(file, before, 0o644))
-		kill(t, resolver)
+	restored := false
+	t.Cleanup(func() {
+		if restored {
+			return
+		}
+		assert.NoError(t, os.WriteFile(file, before, 0o644))
+		ended, err := parts(context.WithoutCancel(t.Context()))
+		assert.NoError(t, err)
+		_ = unix.Kill(ended[resolver].PID, unix.SIGKILL)
 	})
-	require.NoError(t, os.WriteFile(file, []byte("nameserver "+outsideServer+"\n"), 0o644))
+	require.NoError(t, os.WriteFile(file, []byte("nameserver "+outsideServer+"\n"), 0o644)) // the file is bound into the node, so it is not replaced
 	kill(t, resolver)
 	sh := askerIn(t, container)
 	sh.resolves(t, "www.example.com.", "NOERROR 198.51.100.77")
@@ -255,6 +262,9 @@ func TestNamesOutsideAreAskedOfTheMachinesResolver(t *testing.T) {
 		sh.resolves(t, name, "NXDOMAIN")
 	}
 	require.Zero(t, strange.Load(), "names of the cloud's own were asked of others")
+	require.NoError(t, os.WriteFile(file, before, 0o644))
+	kill(t, resolver)
+	restored = true
 }
 
 func TestNamesResolveWhileTheAPIServerIsAway(t *testing.T) {

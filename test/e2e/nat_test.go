@@ -63,12 +63,14 @@ func TestAContainerWithoutAnExternalAddressReachesTheOutsideByItsNATGateway(t *t
 			flow = known[i]
 			return nil
 		})
-		back := []string{"trace", "--protocol", "udp", "--source-port", strconv.Itoa(echoPort), "--to", flow.Translated, "--from"}
-		trace = netJSON[inspect.Trace](t, append(back, "outside/"+outsideServer)...)
+		back := func(port int) inspect.Trace {
+			return netJSON[inspect.Trace](t, "trace", "--protocol", "udp", "--from", "outside/"+outsideServer, "--source-port", strconv.Itoa(port), "--to", flow.Translated)
+		}
+		trace = back(echoPort)
 		require.Contains(t, steps(trace), "it answers what "+flow.Source+" sent by a NATGateway")
 		require.Equal(t, inspect.VerdictDelivered, trace.Verdict, steps(trace))
 		require.Equal(t, container.Spec.Node, trace.Steps[len(trace.Steps)-1].Node)
-		stranger := netJSON[inspect.Trace](t, append(back, "outside/198.51.100.9")...)
+		stranger := back(echoPort + 1)
 		require.Equal(t, "nat_unknown_flow", stranger.Reason, steps(stranger))
 		sent, answered := count()
 		require.Equal(t, sent, answered, "a trace disturbs nothing")

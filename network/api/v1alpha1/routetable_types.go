@@ -69,7 +69,8 @@ type RouteTableStatus struct {
 	// ObservedGeneration is the generation that this status speaks of.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Conditions: Ready (every route leads to what it names), and while they apply Reconciling or Stalled.
+	// Conditions: Ready (every route leads to what it names), and while they apply Reconciling, Stalled or RoutesLoop (what a next hop sends
+	// on comes back to it).
 	// +optional
 	// +listType=map
 	// +listMapKey=type

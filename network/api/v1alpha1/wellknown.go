@@ -86,6 +86,10 @@ const ConditionSecurityGroupsKnown = "SecurityGroupsKnown"
 // ConditionRouteTableKnown on a Subnet that names a RouteTable: it exists and is of the Subnet's VPC.
 const ConditionRouteTableKnown = "RouteTableKnown"
 
+// ConditionRoutesLoop on a RouteTable, while it applies: what an interface that a route leads to sends on to the route's destination comes back to
+// it, by the routes of its own Subnet, and drops.
+const ConditionRoutesLoop = "RoutesLoop"
+
 // ReasonRouteTarget is the reason why a RouteTable is not Ready when what one of its routes leads to is not there yet, or checks
 // addresses. Such a route drops.
 const ReasonRouteTarget = "RouteTargetMissing"

@@ -77,6 +77,10 @@ type RouteTableSpec struct {
 	DependsOn []dependency.Dependency `json:"dependsOn,omitempty"`
 }
 
+// ConditionRoutesLoop on a RouteTable, while it applies: what a workload that a route leads to sends on to the route's destination comes back to it, by
+// the routes of its own Subnet, and drops.
+const ConditionRoutesLoop = "RoutesLoop"
+
 // RouteTableStatus is how a RouteTable is.
 type RouteTableStatus struct {
 	// Phase is computed from the conditions.
@@ -85,7 +89,8 @@ type RouteTableStatus struct {
 	// ObservedGeneration is the generation that this status speaks of.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Conditions: Ready (every route leads to what it names), and while they apply Reconciling or Stalled.
+	// Conditions: Ready (every route leads to what it names), and while they apply Reconciling, Stalled or RoutesLoop (what a next hop sends
+	// on comes back to it).
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -41,6 +42,11 @@ func (b *Backend) EnsureRouteTable(ctx context.Context, vpc *vpcv1.Vpc, table *v
 	result := resultOf("the RouteTable", live, live.Status.Conditions, strings.NewReplacer(append(names, string(vpc.UID), vpc.Name)...))
 	if ready := readyOf(live.Status.Conditions); ready != nil && ready.Reason == netv1.ReasonRouteTarget && ready.ObservedGeneration == live.Generation {
 		result = conditions.Waiting(ready.Reason, strings.NewReplacer(names...).Replace(ready.Message))
+	}
+	if loops := meta.FindStatusCondition(live.Status.Conditions, netv1.ConditionRoutesLoop); loops != nil {
+		conditions.Set(table, &table.Status.Conditions, vpcv1.ConditionRoutesLoop, loops.Status, loops.Reason, strings.NewReplacer(names...).Replace(loops.Message))
+	} else {
+		meta.RemoveStatusCondition(&table.Status.Conditions, vpcv1.ConditionRoutesLoop)
 	}
 	return result, nil
 }
