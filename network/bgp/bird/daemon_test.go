@@ -142,6 +142,30 @@ func TestTwoNodesAnnounceTheirPoolAndEachItsOwnAddresses(t *testing.T) {
 	has(t, r, "203.0.113.0/24 via 192.0.2.1 192.0.2.2", "203.0.113.7/32 via 192.0.2.2")
 }
 
+// A router of the same AS hears the local preference, which others do not; it chooses the node with the higher one.
+func TestARouterOfTheSameASChoosesByTheLocalPreference(t *testing.T) {
+	network := testnet.New(t, 2)
+	r := testnet.StartRouter(t, network.Outside, strings.NewReplacer("router bgp 64513", "router bgp 64512", "remote-as 4200000001", "remote-as 64512").Replace(router))
+	first, second := newNode(t, network.Nodes[0]), newNode(t, network.Nodes[1])
+	for i, n := range []*node{first, second} {
+		preference := uint32(300 - 100*i)
+		p := &n.config.Peers[0]
+		p.LocalASN, p.ASN = 64512, 64512
+		for e := range p.Exports {
+			p.Exports[e].LocalPreference = &preference
+		}
+		n.ensure()
+		n.established()
+	}
+	has(t, r, "203.0.113.0/24 via 192.0.2.1")
+	require.Contains(t, r.Ask("show bgp ipv4 unicast 203.0.113.0/24"), "localpref 300")
+	require.Contains(t, r.Ask("show bgp ipv4 unicast 203.0.113.0/24"), "localpref 200")
+	second.config.Peers[0].Exports, first.config.Peers[0].Exports = first.config.Peers[0].Exports, second.config.Peers[0].Exports
+	second.ensure()
+	first.ensure()
+	has(t, r, "203.0.113.0/24 via 192.0.2.2")
+}
+
 func routesOf(t testing.TB, n *node) []string {
 	t.Helper()
 	list, err := n.Links().RouteList(nil, 2)

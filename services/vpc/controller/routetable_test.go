@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -93,6 +94,31 @@ func TestARouteTableWaitsForItsContainerAndFollowsIt(t *testing.T) {
 	w.untilReady(table)
 	require.NoError(t, w.Delete(w.ctx, firewall))
 	require.Contains(t, w.untilReason(table, netv1.ReasonRouteTarget), "nothing in the VPC has the address "+firewall.Status.Address)
+}
+
+func TestARouteThatLeadsInACircleIsToldInTheTenantsWords(t *testing.T) {
+	w := newTenant(t)
+	startControllers(t)
+	w.vpc("main", "10.0.0.0/16")
+	front := w.subnet("front", "main", "10.0.1.0/24")
+	table := w.table("out", "main", toContainer("172.16.0.0/12", "firewall"))
+	w.untilReady(front)
+	w.containerIn(front, "firewall", false)
+	w.untilReady(table)
+	loops := func(o *vpcv1.RouteTable) string {
+		if c := meta.FindStatusCondition(o.Status.Conditions, vpcv1.ConditionRoutesLoop); c != nil {
+			return c.Message
+		}
+		return ""
+	}
+	require.Empty(t, loops(table))
+	w.names(front, "out")
+	until(w, "it tells of the circle", table, func(o *vpcv1.RouteTable) bool {
+		return loops(o) == "spec.routes[0]: what Container firewall sends on to 172.16.0.0/12 comes back to it by the routes of its own Subnet, and drops; "+
+			"let that Subnet name a RouteTable that leads elsewhere, unless the workload is where the range ends"
+	})
+	w.names(front, "")
+	until(w, "there is none any more", table, func(o *vpcv1.RouteTable) bool { return loops(o) == "" })
 }
 
 func TestRoutesThatCannotBeAreToldWithTheRemedy(t *testing.T) {

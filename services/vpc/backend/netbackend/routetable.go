@@ -44,7 +44,8 @@ func (b *Backend) EnsureRouteTable(ctx context.Context, vpc *vpcv1.Vpc, table *v
 		result = conditions.Waiting(ready.Reason, strings.NewReplacer(names...).Replace(ready.Message))
 	}
 	if loops := meta.FindStatusCondition(live.Status.Conditions, netv1.ConditionRoutesLoop); loops != nil {
-		conditions.Set(table, &table.Status.Conditions, vpcv1.ConditionRoutesLoop, loops.Status, loops.Reason, strings.NewReplacer(names...).Replace(loops.Message))
+		conditions.Set(table, &table.Status.Conditions, vpcv1.ConditionRoutesLoop, loops.Status, loops.Reason,
+			strings.NewReplacer(append(names, "interface", "workload")...).Replace(loops.Message))
 	} else {
 		meta.RemoveStatusCondition(&table.Status.Conditions, vpcv1.ConditionRoutesLoop)
 	}
