@@ -51,7 +51,7 @@ func (c *cloud) witness() *witness {
 // Every VPC has the same addresses, and each Pod sends from the same port to the same server. All leave by one external address, by two nodes, and
 // the answers come in by either.
 func TestManyVPCsLeaveByOneExternalAddressFromTheSamePortsAndNoneIsConfused(t *testing.T) {
-	const count, external, rounds = 24, "203.0.113.5", 50
+	const count, external, rounds = 16, "203.0.113.5", 25
 	c := newCrowd(t, count)
 	c.pool("203.0.113.0/24", c.nodes[0])
 	w := c.witness()
