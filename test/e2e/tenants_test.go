@@ -23,10 +23,11 @@ var nodes = []string{"node-1", "node-2"}
 // tenant is a namespace of a tenant, deleted with all in it when the test ends.
 func tenant(t *testing.T, name string) string {
 	t.Helper()
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	if err := kube.Create(t.Context(), namespace); err != nil {
-		t.Fatal(err)
-	}
+	namespace := &corev1.Namespace{}
+	eventually(t, "namespace "+name+" is made, and none of an earlier run is in the way", func(ctx context.Context) error {
+		*namespace = corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		return kube.Create(ctx, namespace)
+	})
 	t.Cleanup(func() {
 		if err := kube.Delete(context.Background(), namespace); err != nil {
 			t.Errorf("delete namespace %s: %v", name, err)
