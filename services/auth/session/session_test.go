@@ -128,7 +128,7 @@ func TestWhoIsLoggedInHasTheGroupsOfItsRolesNow(t *testing.T) {
 	who, err := w.Authenticate(w.ctx, tokens.Access)
 	require.NoError(t, err)
 	require.Equal(t, "mni:user:ada", who.UserName)
-	require.Equal(t, []string{"mni:tenant:red-uid:admin", "mni:users"}, who.Groups)
+	require.Equal(t, []string{"mni:self:uid-of-ada", "mni:tenant:red-uid:admin", "mni:users"}, who.Groups)
 
 	w.change("ada", func(u *authv1.User) { u.Spec.Administrator = true })
 	who, err = w.another().Authenticate(w.ctx, tokens.Access)
@@ -139,7 +139,7 @@ func TestWhoIsLoggedInHasTheGroupsOfItsRolesNow(t *testing.T) {
 	require.NoError(t, w.Update(w.ctx, stored))
 	who, err = w.Authenticate(w.ctx, tokens.Access)
 	require.NoError(t, err)
-	require.Equal(t, []string{"mni:administrators", "mni:users"}, who.Groups, "what was taken away counts at once")
+	require.Equal(t, []string{"mni:administrators", "mni:self:uid-of-ada", "mni:users"}, who.Groups, "what was taken away counts at once")
 
 	w.change("ada", func(u *authv1.User) { u.Spec.MustChangePassword = true })
 	who, err = w.Authenticate(w.ctx, tokens.Access)
