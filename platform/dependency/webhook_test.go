@@ -151,7 +151,8 @@ func TestCyclesAreRefusedAndWithoutTheWebhookEverythingElseGoesOn(t *testing.T) 
 	w.untilGone(main)
 }
 
-// A resource of another tenant is none: https://github.com/golang/vulndb/issues/3109, https://github.com/kubernetes/kubernetes/issues/65200
+// A resource of another tenant is none: https://github.com/golang/vulndb/issues/3109, https://github.com/golang/vulndb/issues/3530,
+// https://github.com/kubernetes/kubernetes/issues/65200
 func TestNothingOfAnotherTenantIsEverMeant(t *testing.T) {
 	w, other := newTenant(t), newTenant(t)
 	run(t, nil)

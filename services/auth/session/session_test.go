@@ -3,6 +3,8 @@ package session
 import (
 	"context"
 	"crypto/ed25519"
+	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -365,4 +367,22 @@ func TestAPasswordIsChangedByWhoKnowsIt(t *testing.T) {
 	require.ErrorContains(t, w.ChangePassword(w.ctx, "ada", right, nobodys()), "is a bcrypt hash")
 	require.NoError(t, w.ChangePassword(w.ctx, "ada", right, "another one"))
 	require.Equal(t, "another one", w.stored("ada").Spec.Password, "the API server hashes it")
+}
+
+func TestOfManyWhoChangeAPasswordAtOnceOneDoes(t *testing.T) {
+	w := newWorld(t)
+	var group sync.WaitGroup
+	errs := make([]error, 6)
+	for i := range errs {
+		group.Go(func() { errs[i] = w.another().ChangePassword(w.ctx, "ada", right, fmt.Sprint("another one ", i)) })
+	}
+	group.Wait()
+	changed := slices.Index(errs, nil)
+	require.GreaterOrEqual(t, changed, 0, "%v", errs)
+	require.Equal(t, fmt.Sprint("another one ", changed), w.stored("ada").Spec.Password)
+	for i, err := range errs {
+		if i != changed {
+			require.ErrorIs(t, err, ErrLogin, "%d was told that its password is the User's", i)
+		}
+	}
 }
