@@ -3,8 +3,10 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +22,9 @@ import (
 
 // fieldManager is who the API server notes as the one that set a field.
 const fieldManager = "mni"
+
+// editManager is the same of what was changed in an editor.
+const editManager = fieldManager + "-edit"
 
 // applying is one run of `mni apply`.
 type applying struct {
@@ -39,7 +44,7 @@ func newApplyCommand(c *connection) *cobra.Command {
 
 Files are YAML or JSON with any number of documents; Namespaces go first. Each document is
 tried; when one fails the others are still applied, and the exit code is 1. Only the fields
-that you write are yours: a field that something else has set since is a conflict.`,
+that you write are yours: a field that something else than mni has set since is a conflict.`,
 		Example: `  # A file, a folder, standard input
   mni apply -f web.yaml
   mni apply -f shop/
@@ -167,10 +172,6 @@ func (a *applying) send(ctx context.Context, client dynamic.Interface, d *docume
 	}
 	target := clientFor(client, mapping, d.object.GetNamespace())
 	clearServerFields(d.object)
-	data, err := json.Marshal(d.object)
-	if err != nil {
-		return nil, nil, err
-	}
 	before, err = target.Get(ctx, d.object.GetName(), metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
 		return nil, nil, a.refusal(d, err)
@@ -178,12 +179,54 @@ func (a *applying) send(ctx context.Context, client dynamic.Interface, d *docume
 	if err != nil {
 		before = nil
 	}
-	options := metav1.PatchOptions{FieldManager: fieldManager, Force: &a.forceConflicts, FieldValidation: metav1.FieldValidationStrict, DryRun: dryRunOption(a.dryRun)}
-	after, err = target.Patch(ctx, d.object.GetName(), types.ApplyPatchType, data, options)
+	force, object := a.forceConflicts, d.object
+	if !force && setByCommands(before) {
+		if _, err := patch(ctx, target, object, false, dryRunServer); conflictsWithCommandsOnly(err) {
+			// Nobody else's fields are taken over: what has changed since was not looked at, and is a conflict.
+			force, object = true, object.DeepCopy()
+			object.SetResourceVersion(before.GetResourceVersion())
+		}
+	}
+	after, err = patch(ctx, target, object, force, a.dryRun)
 	if err != nil {
 		return nil, nil, a.refusal(d, err)
 	}
 	return before, after, nil
+}
+
+func patch(ctx context.Context, target dynamic.ResourceInterface, o *unstructured.Unstructured, force bool, dryRun string) (*unstructured.Unstructured, error) {
+	data, err := json.Marshal(o)
+	if err != nil {
+		return nil, err
+	}
+	options := metav1.PatchOptions{FieldManager: fieldManager, Force: &force, FieldValidation: metav1.FieldValidationStrict, DryRun: dryRunOption(dryRun)}
+	return target.Patch(ctx, o.GetName(), types.ApplyPatchType, data, options)
+}
+
+// commandManagers are who the API server notes for what other commands than apply set. Files go over that, as they go over what an earlier
+// apply has set; what they do not mention stays.
+var commandManagers = []string{fieldManager, editManager}
+
+// setByCommands tells whether other commands have set fields of an object, which may be nil.
+func setByCommands(o *unstructured.Unstructured) bool {
+	return o != nil && slices.ContainsFunc(o.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool {
+		return e.Operation == metav1.ManagedFieldsOperationUpdate && e.Subresource == "" && slices.Contains(commandManagers, e.Manager)
+	})
+}
+
+// conflictsWithCommandsOnly tells whether an object was not applied because of fields that other commands have set, and nobody else.
+func conflictsWithCommandsOnly(err error) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsConflict(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	causes := status.Status().Details.Causes
+	return len(causes) > 0 && !slices.ContainsFunc(causes, func(c metav1.StatusCause) bool {
+		return c.Type != metav1.CauseTypeFieldManagerConflict || !slices.ContainsFunc(commandManagers, func(manager string) bool {
+			// An Update's manager is followed by the version that it used, an Apply's by nothing.
+			return strings.HasPrefix(c.Message, fmt.Sprintf("conflict with %q using ", manager))
+		})
+	})
 }
 
 // clearServerFields takes out what only the API server sets, so that what `mni get -o yaml` printed can be applied.

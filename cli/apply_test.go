@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	auth "github.com/mnicloud/mnicloud/services/auth/api/v1alpha1"
 	vpc "github.com/mnicloud/mnicloud/services/vpc/api/v1alpha1"
 )
 
@@ -102,6 +103,24 @@ func (c *cloud) testApply(t *testing.T) {
 		require.Contains(t, o.stderr, "--force-conflicts")
 		o = c.mniWithInput(t, webYAML, "apply", "-n", ns, "-f", "-", "--force-conflicts")
 		require.Equal(t, output{stdout: "container/web configured\n"}, o)
+	})
+	t.Run("what other commands of mni have set is no conflict, and stays where the file says nothing", func(t *testing.T) {
+		name := "by-command-" + c.namespace(t)
+		c.must(t, "tenant", "create", name, "--display-name", "By command", "--quota", "cpu=4,vpcs=2", "--wait=false")
+		file := "apiVersion: auth.mnicloud.jp/v1alpha1\nkind: Tenant\nmetadata: {name: " + name + "}\nspec: {quota: {cpu: '8'}}\n"
+		require.Equal(t, exitDiffers, c.mniWithInput(t, file, "diff", "-f", "-").code)
+		require.Equal(t, output{stdout: "tenant/" + name + " configured\n"}, c.mniWithInput(t, file, "apply", "-f", "-"))
+		require.Equal(t, "By command 8 2", c.must(t, "get", "tenant", name, "-o", "jsonpath={.spec.displayName} {.spec.quota.cpu} {.spec.quota.vpcs}"))
+		require.Equal(t, output{stdout: "tenant/" + name + " unchanged\n"}, c.mniWithInput(t, file, "apply", "-f", "-"))
+		// As soon as somebody else's field is among them, all are told and none is taken over.
+		tenant := &auth.Tenant{}
+		require.NoError(t, c.client.Get(t.Context(), client.ObjectKey{Name: name}, tenant))
+		patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"quota":{"storage":"1Gi"}}}`))
+		require.NoError(t, c.client.Patch(t.Context(), tenant, patch, client.FieldOwner("editor")))
+		o := c.mniWithInput(t, strings.Replace(file, "{cpu: '8'}", "{vpcs: 3, storage: 2Gi}", 1), "apply", "-f", "-")
+		require.Equal(t, ExitFailure, o.code)
+		require.Contains(t, o.stderr, "spec.quota.storage: conflict with \"editor\"")
+		require.Equal(t, "2 1Gi", c.must(t, "get", "tenant", name, "-o", "jsonpath={.spec.quota.vpcs} {.spec.quota.storage}"))
 	})
 }
 

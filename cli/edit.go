@@ -8,7 +8,7 @@ import (
 
 func newEditCommand(c *connection) *cobra.Command {
 	o := editor.NewEditOptions(editor.NormalEditMode, c.streams)
-	o.FieldManager = fieldManager + "-edit"
+	o.FieldManager = editManager
 	cmd := &cobra.Command{
 		Use:   "edit KIND NAME | KIND/NAME",
 		Short: "Change a resource in an editor",

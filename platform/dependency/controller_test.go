@@ -124,17 +124,15 @@ func TestADependentMayBeginSoonAfterWhatItDependsOnIsReady(t *testing.T) {
 	require.Less(t, took[rounds/2], 2*time.Second)
 }
 
-func TestKindsThatComeLaterTakePartAndKindsThatGoHoldNobody(t *testing.T) {
-	w := newTenant(t)
-	run(t, nil)
-	main := w.vpc("main")
-	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "things.lab.mnicloud.jp"}}
-	name := apiextensionsv1.JSONSchemaProps{Type: "string"}
+// things is the definition of a kind Thing, which depends on a Vpc, under the whole name of its resource.
+func things(name string) *apiextensionsv1.CustomResourceDefinition {
+	_, group, _ := strings.Cut(name, ".")
+	text := apiextensionsv1.JSONSchemaProps{Type: "string"}
 	vpc := apiextensionsv1.JSONSchemaProps{Type: "string", Title: "depends on Vpc.vpc.mnicloud.jp"}
-	dependency := apiextensionsv1.JSONSchemaProps{Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"kind": name, "name": name}}
+	dependency := apiextensionsv1.JSONSchemaProps{Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"kind": text, "name": text}}
 	open := true
-	crd.Spec = apiextensionsv1.CustomResourceDefinitionSpec{
-		Group: "lab.mnicloud.jp", Scope: apiextensionsv1.NamespaceScoped,
+	return &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+		Group: group, Scope: apiextensionsv1.NamespaceScoped,
 		Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "things", Singular: "thing", Kind: "Thing", ListKind: "ThingList"},
 		Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
 			Name: "v1alpha1", Served: true, Storage: true, Subresources: &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
@@ -145,12 +143,46 @@ func TestKindsThatComeLaterTakePartAndKindsThatGoHoldNobody(t *testing.T) {
 				"status": {Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"dependencies": {Type: "object", XPreserveUnknownFields: &open}}},
 			}}},
 		}},
-	}
+	}}
+}
+
+// define defines a kind until the test ends.
+func (w *tenant) define(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinition {
+	w.t.Helper()
+	w.gone(crd)
+	require.NoError(w.t, w.Create(w.ctx, crd))
+	w.t.Cleanup(func() {
+		require.NoError(w.t, client.IgnoreNotFound(w.Delete(w.ctx, crd)))
+		w.gone(crd)
+	})
+	return crd
+}
+
+// gone waits until a kind is not defined any more.
+func (w *tenant) gone(crd *apiextensionsv1.CustomResourceDefinition) {
+	w.t.Helper()
+	w.eventually("the kind is gone", func() bool {
+		return apierrors.IsNotFound(w.Get(w.ctx, client.ObjectKeyFromObject(crd), &apiextensionsv1.CustomResourceDefinition{}))
+	})
+}
+
+// thing is an object of the kind that things defines.
+func (w *tenant) thing(group, name string, on ...kit.Dependency) *unstructured.Unstructured {
+	u := w.object("Thing", name, map[string]any{}, on...)
+	u.SetAPIVersion(group + "/v1alpha1")
+	return u
+}
+
+func TestKindsThatComeLaterTakePartAndKindsThatGoHoldNobody(t *testing.T) {
+	w := newTenant(t)
+	run(t, nil)
+	main := w.vpc("main")
 	early := w.subnet("early", "main", kit.Dependency{Kind: "Thing", Name: "a"})
 	require.Contains(t, w.untilTold(early, kit.ReasonNotFound), "there is no kind Thing")
-	require.NoError(t, w.Create(w.ctx, crd))
+	crd := w.define(things("things.lab.mnicloud.jp"))
 	require.Contains(t, w.untilMessage(early, "does not exist"), `names Thing "a"`, "without a restart")
-	thing := w.object("Thing", "a", map[string]any{"vpc": "main"})
+	thing := w.thing("lab.mnicloud.jp", "a")
+	require.NoError(t, unstructured.SetNestedField(thing.Object, "main", "spec", "vpc"))
 	w.eventually("the kind is served", func() bool { return w.Create(w.ctx, thing) == nil })
 	require.Contains(t, w.untilTold(thing, kit.ReasonNotReady), `spec.vpc names Vpc "main", which is not ready yet`)
 	w.untilGuarded(main, true)
@@ -161,7 +193,7 @@ func TestKindsThatComeLaterTakePartAndKindsThatGoHoldNobody(t *testing.T) {
 	require.NoError(t, w.Delete(w.ctx, crd))
 	w.untilGone(main)
 	require.Contains(t, w.untilMessage(early, "there is no kind"), "Thing")
-	w.eventually("the kind is gone", func() bool { return apierrors.IsNotFound(w.Get(w.ctx, client.ObjectKeyFromObject(crd), crd)) })
+	w.gone(crd)
 }
 
 func (w *tenant) untilMessage(u *unstructured.Unstructured, part string) string {

@@ -114,7 +114,7 @@ func TestTheBodysNamespaceIsThePathsTenant(t *testing.T) {
 func TestParametersThatNobodyKnowsAreRefused(t *testing.T) {
 	w := newWorld(t)
 	require.Equal(t, 200, w.send("alice", http.MethodGet, vpcs+"?limit=1&labelSelector=a%3Db", "").code)
-	for _, query := range []string{"namespace=globex", "watch=false&insecureSkipTLSVerifyBackend=true", "limit=1;limit=2", "limit=1&limit=2", "a=%zz"} {
+	for _, query := range []string{"namespace=globex", "watch=false&insecureSkipTLSVerifyBackend=true", "resourceVersion=abc", "watch=1&resourceVersion=-1", "limit=1;limit=2", "limit=1&limit=2", "a=%zz"} {
 		require.Equal(t, 400, w.send("alice", http.MethodGet, vpcs+"?"+query, "").code, query)
 	}
 	other := w.send("alice", http.MethodGet, vpcs+"?fieldSelector=metadata.namespace%3Dglobex", "")

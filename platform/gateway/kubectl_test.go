@@ -94,6 +94,9 @@ func TestUpstreamKubectlWorksUnchanged(t *testing.T) {
 	refused, err = k.try(strings.Replace(demoVpc, "10.42.0.0/16", "nonsense", 1), "apply", "--dry-run=server", "-n", "acme", "-f", "-")
 	require.Error(t, err)
 	require.Contains(t, refused, "cidr")
+	refused, err = k.try("", "get", "vpc", "none")
+	require.Error(t, err)
+	require.Contains(t, refused, `vpcs.vpc.mnicloud.jp "none" not found`)
 	for _, kind := range []string{"secrets", "nodes", "namespaces", "configmaps"} {
 		_, err := k.try("", "get", kind)
 		require.Error(t, err, kind)

@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"crypto/sha256"
+	_ "embed" // for the description below
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,9 +11,16 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
 )
 
-// openAPIIndex lists the documents of OpenAPI v3, one for each group and version.
+// ownDocument is the name of the document of what is no kind's: coming in, many documents at once, the audit trail.
+const ownDocument = "mni"
+
+//go:embed description.yaml
+var ownDescription []byte
+
+// openAPIIndex lists the documents of OpenAPI v3, one for each group and version, and that of what is no kind's.
 type openAPIIndex struct {
 	Paths map[string]openAPIPath `json:"paths"`
 }
@@ -36,8 +45,18 @@ func (g *Gateway) openAPI(w http.ResponseWriter, r *http.Request, id *Identity, 
 		writeJSON(w, typeJSON, index)
 		return
 	}
+	if len(parts) == 1 && parts[0] == ownDocument {
+		text, err := yaml.YAMLToJSON(ownDescription)
+		if err != nil {
+			g.noOpenAPI(w, r, err)
+			return
+		}
+		w.Header().Set("Content-Type", typeJSON)
+		_, _ = w.Write(text)
+		return
+	}
 	if len(parts) != 3 || parts[0] != "apis" {
-		refuse(w, r, notFound("OpenAPI documents are under /openapi/v3/apis/GROUP/VERSION"))
+		refuse(w, r, notFound("OpenAPI documents are under /openapi/v3/apis/GROUP/VERSION, and /openapi/v3/%s is of what is no kind's", ownDocument))
 		return
 	}
 	as := schema.GroupVersion{Group: parts[1], Version: parts[2]}
@@ -86,7 +105,9 @@ func (g *Gateway) openAPIIndex(r *http.Request, seen *catalog) (*openAPIIndex, e
 	if err := g.own(r, "/openapi/v3", nil, &all); err != nil {
 		return nil, err
 	}
-	index := &openAPIIndex{Paths: map[string]openAPIPath{}}
+	index := &openAPIIndex{Paths: map[string]openAPIPath{
+		ownDocument: {ServerRelativeURL: fmt.Sprintf("/openapi/v3/%s?hash=%X", ownDocument, sha256.Sum256(ownDescription))},
+	}}
 	for _, group := range seen.groups {
 		for _, v := range group.versions {
 			if group.name == "" {

@@ -112,6 +112,7 @@ func gadgets(scope apiextensionsv1.ResourceScope) *apiextensionsv1.CustomResourc
 	}
 }
 
+// https://github.com/kubernetes/kubernetes/issues/79472
 func TestAKindMadeAtRunTimeIsServedAndGoesAgain(t *testing.T) {
 	w := newWorld(t)
 	definitions, err := clientset.NewForConfig(w.direct)

@@ -65,6 +65,11 @@ func (t *target) query(in url.Values, id *Identity) (url.Values, *problem) {
 	for _, name := range []string{"pretty", "timeout", "watch"} {
 		out.Del(name)
 	}
+	if s := out.Get("resourceVersion"); s != "" {
+		if _, err := strconv.ParseUint(s, 10, 64); err != nil {
+			return nil, badRequest("resourceVersion", "query parameter resourceVersion must be one that an answer of the API had")
+		}
+	}
 	if t.verb == verbWatch {
 		out.Set("watch", "true")
 		if p := boundWatch(out); p != nil {

@@ -85,6 +85,10 @@ func (t *target) resource() string {
 func findTarget(c *catalog, id *Identity, gv schema.GroupVersion, rest []string, method string, watch bool) (*target, *problem) {
 	t := &target{}
 	if rest[0] == "namespaces" {
+		if len(rest) == 2 {
+			// Kubernetes' clients ask for the namespace of what was not found, and tell of that alone when it is not found either.
+			return nil, forbidden("namespaces are not shown: a tenant's resources are under namespaces/TENANT/")
+		}
 		if len(rest) < 3 {
 			return nil, notFound("namespaces are not shown: a tenant's resources are under namespaces/TENANT/")
 		}

@@ -14,7 +14,7 @@ import (
 const root = "../.."
 
 var (
-	address = regexp.MustCompile(`https://github\.com/[\w.-]+/[\w.-]+/issues/\d+`)
+	address = regexp.MustCompile(`https://github\.com/[\w.-]+/[\w.-]+/(?:issues|pull)/\d+`)
 	named   = regexp.MustCompile("`((?:Test|Benchmark)\\w+)`")
 	defined = regexp.MustCompile(`(?m)^func ((?:Test|Benchmark)\w+)\(`)
 )

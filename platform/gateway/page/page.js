@@ -101,22 +101,44 @@ function kindsOf(document_) {
   return [...found.values()];
 }
 
+// own shows what is no kind's: a request each.
+function own(document_) {
+  const schemas = (document_.components || {}).schemas || {};
+  const parameters = (document_.components || {}).parameters || {};
+  const bodies = (document_.components || {}).requestBodies || {};
+  const requests = [];
+  for (const [path, item] of Object.entries(document_.paths || {})) {
+    for (const [verb, operation] of Object.entries(item)) {
+      const body = resolve(operation.requestBody || {}, bodies).content || {};
+      const answer = Object.entries(operation.responses || {}).filter(([code, r]) => code !== "default" && r.content).map(([, r]) => Object.values(r.content)[0].schema)[0];
+      requests.push(node("h3", "", node("code", "", `${verb.toUpperCase()} ${path}`)), node("p", "text", operation.description || ""),
+        ...(operation.parameters || []).map((p) => resolve(p, parameters)).map((p) => field(`?${p.name}`, { description: p.description, ...p.schema }, p.required, schemas, [])),
+        ...Object.entries(body).slice(0, 1).map(([type, b]) => field(type, b.schema, false, schemas, [])),
+        ...(answer ? [field("answer", answer, false, schemas, [])] : []));
+    }
+  }
+  at("kind").replaceChildren(node("h2", "", "Coming in, and more"), node("p", "text", document_.info.description), ...requests);
+}
+
 async function open(token) {
   const options = { headers: { Authorization: "Bearer " + token, Accept: "application/json" } };
   const index = await ask("/openapi/v3", options);
-  const paths = Object.keys(index.paths).filter((p) => p.split("/")[1].includes(".")).sort();
+  const paths = Object.keys(index.paths).filter((p) => p.startsWith("apis/") && p.split("/")[1].includes(".")).sort();
   const documents = await Promise.all(paths.map((p) => ask(index.paths[p].serverRelativeURL, options)));
   const list = node("ul", "");
-  for (const kind of documents.flatMap(kindsOf)) {
-    const button = node("button", "", `${kind.gvk.kind} (${kind.gvk.group})`);
+  const add = (text, showing) => {
+    const button = node("button", "", text);
     button.type = "button";
     button.addEventListener("click", () => {
       for (const other of list.querySelectorAll("[aria-current]")) other.removeAttribute("aria-current");
       button.setAttribute("aria-current", "true");
-      show(kind);
+      showing();
     });
     list.append(node("li", "", button));
-  }
+  };
+  for (const kind of documents.flatMap(kindsOf)) add(`${kind.gvk.kind} (${kind.gvk.group})`, () => show(kind));
+  const rest = await ask(index.paths.mni.serverRelativeURL, options);
+  add("Coming in, and more", () => own(rest));
   at("kinds").replaceChildren(node("h2", "", "Kinds"), list);
   at("kinds").hidden = false;
   at("login").hidden = at("token").hidden = true;

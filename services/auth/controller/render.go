@@ -47,9 +47,15 @@ var otherKinds = []corev1.ResourceName{
 
 const defaultObjects = 200
 
+// What stands on all that is made for Tenants and Users.
+const (
+	labelPartOf = "app.kubernetes.io/part-of"
+	partOf      = "mnicloud"
+)
+
 func labelsOf(tenant *authv1.Tenant) map[string]string {
 	return map[string]string{
-		"app.kubernetes.io/part-of": "mnicloud", authv1.LabelTenant: tenant.Name, authv1.LabelTenantUID: string(tenant.UID),
+		labelPartOf: partOf, authv1.LabelTenant: tenant.Name, authv1.LabelTenantUID: string(tenant.UID),
 	}
 }
 
@@ -137,6 +143,20 @@ func renderRights(tenant *authv1.Tenant) []client.Object {
 			&rbacv1.ClusterRoleBinding{ObjectMeta: meta, RoleRef: clusterRole(meta.Name), Subjects: subjects(tenant.UID, right.who...)})
 	}
 	return out
+}
+
+// renderSelf is a User's right to look at itself.
+func renderSelf(user *authv1.User) []client.Object {
+	name := authv1.GroupOfUser(user.UID)
+	meta := metav1.ObjectMeta{Name: name, Labels: map[string]string{labelPartOf: partOf, authv1.LabelUser: user.Name}}
+	return []client.Object{
+		&rbacv1.ClusterRole{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{
+			APIGroups: []string{authv1.GroupVersion.Group}, Resources: []string{"users"}, ResourceNames: []string{user.Name}, Verbs: []string{"get", "list", "watch"},
+		}}},
+		&rbacv1.ClusterRoleBinding{ObjectMeta: meta, RoleRef: clusterRole(name), Subjects: []rbacv1.Subject{
+			{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: name},
+		}},
+	}
 }
 
 func rightsName(tenant types.UID, role authv1.Role) string { return authv1.GroupOf(tenant, role) }

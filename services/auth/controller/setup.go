@@ -43,15 +43,16 @@ type Config struct {
 const tenantByMember = "spec.members.user"
 
 // CacheByObject narrows the manager's cache: of Secrets it has the credentials in the system's namespace, and of what is made for
-// Tenants only that.
+// Tenants and Users only that.
 func CacheByObject() map[client.Object]cache.ByObject {
 	tenants := cache.ByObject{Label: exists(authv1.LabelTenantUID)}
+	rights := cache.ByObject{Label: labels.SelectorFromSet(labels.Set{labelPartOf: partOf})} // of Tenants and of Users
 	return map[client.Object]cache.ByObject{
 		&corev1.Secret{}: {
 			Namespaces: map[string]cache.Config{authv1.SystemNamespace: {LabelSelector: exists(authv1.LabelCredential)}},
 		},
 		&corev1.ResourceQuota{}: tenants, &corev1.LimitRange{}: tenants,
-		&rbacv1.RoleBinding{}: tenants, &rbacv1.ClusterRole{}: tenants, &rbacv1.ClusterRoleBinding{}: tenants,
+		&rbacv1.RoleBinding{}: tenants, &rbacv1.ClusterRole{}: rights, &rbacv1.ClusterRoleBinding{}: rights,
 	}
 }
 

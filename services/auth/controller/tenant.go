@@ -115,12 +115,9 @@ func (r *tenantReconciler) ensure(ctx context.Context, tenant *authv1.Tenant) er
 		return r.tell(ctx, before, tenant, *wait)
 	}
 	for _, desired := range slices.Concat(renderInside(tenant), renderRights(tenant)) {
-		live, err := r.read(ctx, desired)
+		live, err := ensureMade(ctx, r.client, desired)
 		if err != nil {
-			return err
-		}
-		if err := apply.Object(ctx, r.client, authv1.FieldOwner, live, desired); err != nil {
-			return fmt.Errorf("make %T %s of Tenant %s: %w", desired, desired.GetName(), tenant.Name, err)
+			return fmt.Errorf("of Tenant %s: %w", tenant.Name, err)
 		}
 		if quota, ok := live.(*corev1.ResourceQuota); ok {
 			tenant.Status.Used = quota.Status.Used
@@ -174,18 +171,23 @@ func (r *tenantReconciler) ensureNamespace(ctx context.Context, tenant *authv1.T
 	return &result, nil
 }
 
-// read reads the object as the cache has it; nil when it is not there.
-func (r *tenantReconciler) read(ctx context.Context, desired client.Object) (client.Object, error) {
+// ensureMade makes an object as it should be, and returns it as the cache has it.
+func ensureMade(ctx context.Context, c client.Client, desired client.Object) (client.Object, error) {
 	live, ok := desired.DeepCopyObject().(client.Object)
 	if !ok {
 		return nil, fmt.Errorf("%T is no object", desired)
 	}
-	err := r.client.Get(ctx, client.ObjectKeyFromObject(desired), live)
-	if apierrors.IsNotFound(err) {
+	err := c.Get(ctx, client.ObjectKeyFromObject(desired), live)
+	switch {
+	case apierrors.IsNotFound(err):
 		live.SetResourceVersion("")
-		return live, nil
+	case err != nil:
+		return nil, fmt.Errorf("read %T %s: %w", desired, desired.GetName(), err)
 	}
-	return live, wrap(err, "read "+desired.GetName())
+	if err := apply.Object(ctx, c, authv1.FieldOwner, live, desired); err != nil {
+		return nil, fmt.Errorf("make %T %s: %w", desired, desired.GetName(), err)
+	}
+	return live, nil
 }
 
 // delete lets the Tenant go once its namespace is gone, and then its members' rights. The namespace refuses new objects as soon as it

@@ -336,6 +336,29 @@ func (w *world) mayAudit(c client.Client, tenant string) bool {
 
 func patchOf(json string) client.Patch { return client.RawPatch(types.MergePatchType, []byte(json)) }
 
+func TestAUserMayLookAtItselfAndAtNoOther(t *testing.T) {
+	w := newWorld(t)
+	ada, eve := w.user("ada", "correct horse"), w.user("eve", "correct horse")
+	mayGet := func(who *authv1.User, groups ...string) func(whom string) error {
+		c := w.as(who.Name, groups...)
+		return func(whom string) error { return c.Get(w.ctx, client.ObjectKey{Name: whom}, &authv1.User{}) }
+	}
+	asAda := mayGet(ada, authv1.GroupOfUser(ada.UID))
+	w.eventually("ada looks at itself", func() bool { return asAda("ada") == nil })
+	require.True(t, apierrors.IsForbidden(asAda("eve")))
+	require.True(t, apierrors.IsForbidden(mayGet(ada)("ada")), "not by a token that is narrower than the User")
+	require.True(t, apierrors.IsForbidden(w.as("ada", authv1.GroupOfUser(ada.UID)).Patch(w.ctx, ada.DeepCopy(), patchOf(`{"spec":{"administrator":true}}`))))
+	// What somebody takes away comes back, and what a User had goes with it.
+	right := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: authv1.GroupOfUser(eve.UID)}}
+	w.eventually("eve has the right", func() bool { return w.read(right) })
+	require.NoError(t, w.Delete(w.ctx, right))
+	w.eventually("eve has it again", func() bool { return w.read(right) })
+	require.NoError(t, w.Delete(w.ctx, eve))
+	w.eventually("eve is gone", func() bool { return !w.read(eve) })
+	require.False(t, w.read(right))
+	require.False(t, w.read(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: authv1.GroupOfUser(eve.UID)}}))
+}
+
 func TestUsersAndTenantsSayWhoIsWhere(t *testing.T) {
 	w := newWorld(t)
 	w.user("ada", "correct horse")

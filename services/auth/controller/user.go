@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -23,15 +24,23 @@ import (
 	"github.com/mnicloud/mnicloud/services/auth/session"
 )
 
-// userReconciler says of each User which Tenants it is in, and ends the credentials of one that goes.
+// userReconciler says of each User which Tenants it is in, lets it look at itself, and ends the credentials of one that goes.
 type userReconciler struct {
 	client client.Client
 }
 
 func (r *userReconciler) setup(mgr ctrl.Manager, workers int) error {
+	byLabel := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+		if name := o.GetLabels()[authv1.LabelUser]; name != "" {
+			return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: name}}}
+		}
+		return nil
+	})
 	return ctrl.NewControllerManagedBy(mgr).Named("user").
 		For(&authv1.User{}).
 		Watches(&authv1.Tenant{}, membersOf(), builder.WithPredicates(otherMembers)).
+		Watches(&rbacv1.ClusterRole{}, byLabel).
+		Watches(&rbacv1.ClusterRoleBinding{}, byLabel).
 		WithOptions(options(workers)).
 		Complete(r)
 }
@@ -93,6 +102,11 @@ func (r *userReconciler) ensure(ctx context.Context, user *authv1.User) error {
 	if err := r.client.List(ctx, &list, client.MatchingFields{tenantByMember: user.Name}); err != nil {
 		return fmt.Errorf("list the Tenants of User %s: %w", user.Name, err)
 	}
+	for _, desired := range renderSelf(user) {
+		if _, err := ensureMade(ctx, r.client, desired); err != nil {
+			return fmt.Errorf("of User %s: %w", user.Name, err)
+		}
+	}
 	before := user.DeepCopy()
 	user.Status.Tenants = tenantsOf(user, list.Items)
 	message := ""
@@ -105,7 +119,7 @@ func (r *userReconciler) ensure(ctx context.Context, user *authv1.User) error {
 	return r.tell(ctx, before, user, conditions.Ready("Ready", message))
 }
 
-// delete ends the User's sessions and API tokens.
+// delete ends the User's sessions, API tokens and rights.
 func (r *userReconciler) delete(ctx context.Context, user *authv1.User) error {
 	if !slices.Contains(user.Finalizers, authv1.Finalizer) {
 		if len(user.Finalizers) == 0 {
@@ -115,6 +129,11 @@ func (r *userReconciler) delete(ctx context.Context, user *authv1.User) error {
 	}
 	if err := session.Revoke(ctx, r.client, user.Name, true); err != nil {
 		return err
+	}
+	for _, made := range renderSelf(user) {
+		if err := client.IgnoreNotFound(r.client.Delete(ctx, made)); err != nil {
+			return fmt.Errorf("delete %T %s of User %s: %w", made, made.GetName(), user.Name, err)
+		}
 	}
 	return finalizer.Remove(ctx, r.client, user, authv1.Finalizer)
 }

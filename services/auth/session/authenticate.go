@@ -125,7 +125,7 @@ func (s *Service) identity(ctx context.Context, user *authv1.User, kept metav1.O
 
 // groups are those of the User.
 func groups(user *authv1.User, tenants []authv1.Tenant) []string {
-	out := []string{authv1.GroupUsers}
+	out := []string{authv1.GroupUsers, authv1.GroupOfUser(user.UID)}
 	if user.Spec.Administrator {
 		out = append(out, authv1.GroupAdministrators)
 	}

@@ -133,15 +133,28 @@ func (s *Service) ChangePassword(ctx context.Context, name, old, chosen string) 
 	if password.IsHash(chosen) {
 		return errors.New("spec.password: is a bcrypt hash; write the password itself")
 	}
-	data, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": user.UID},
-		"spec":     map[string]any{"password": chosen, "mustChangePassword": nil},
-	})
-	if err != nil {
-		return err
+	// Of several at once who know the old password one changes it: the old one is none any more for the others.
+	for checked := user.Spec.Password; ; {
+		data, err := json.Marshal(map[string]any{
+			"metadata": map[string]any{"uid": user.UID, "resourceVersion": user.ResourceVersion},
+			"spec":     map[string]any{"password": chosen, "mustChangePassword": nil},
+		})
+		if err != nil {
+			return err
+		}
+		err = s.live.Patch(ctx, user, client.RawPatch(types.MergePatchType, data))
+		switch {
+		case err == nil:
+			return nil
+		case !apierrors.IsConflict(err):
+			return fmt.Errorf("change the password of User %s: %w", name, err)
+		}
+		uid := user.UID
+		if err := s.live.Get(ctx, client.ObjectKey{Name: name}, user); err != nil {
+			return fmt.Errorf("read User %s again: %w", name, err)
+		}
+		if user.UID != uid || user.Spec.Password != checked {
+			return ErrLogin
+		}
 	}
-	if err := s.live.Patch(ctx, user, client.RawPatch(types.MergePatchType, data)); err != nil {
-		return fmt.Errorf("change the password of User %s: %w", name, err)
-	}
-	return nil
 }

@@ -3,6 +3,8 @@ package session
 import (
 	"context"
 	"crypto/ed25519"
+	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -128,7 +130,7 @@ func TestWhoIsLoggedInHasTheGroupsOfItsRolesNow(t *testing.T) {
 	who, err := w.Authenticate(w.ctx, tokens.Access)
 	require.NoError(t, err)
 	require.Equal(t, "mni:user:ada", who.UserName)
-	require.Equal(t, []string{"mni:tenant:red-uid:admin", "mni:users"}, who.Groups)
+	require.Equal(t, []string{"mni:self:uid-of-ada", "mni:tenant:red-uid:admin", "mni:users"}, who.Groups)
 
 	w.change("ada", func(u *authv1.User) { u.Spec.Administrator = true })
 	who, err = w.another().Authenticate(w.ctx, tokens.Access)
@@ -139,7 +141,7 @@ func TestWhoIsLoggedInHasTheGroupsOfItsRolesNow(t *testing.T) {
 	require.NoError(t, w.Update(w.ctx, stored))
 	who, err = w.Authenticate(w.ctx, tokens.Access)
 	require.NoError(t, err)
-	require.Equal(t, []string{"mni:administrators", "mni:users"}, who.Groups, "what was taken away counts at once")
+	require.Equal(t, []string{"mni:administrators", "mni:self:uid-of-ada", "mni:users"}, who.Groups, "what was taken away counts at once")
 
 	w.change("ada", func(u *authv1.User) { u.Spec.MustChangePassword = true })
 	who, err = w.Authenticate(w.ctx, tokens.Access)
@@ -365,4 +367,22 @@ func TestAPasswordIsChangedByWhoKnowsIt(t *testing.T) {
 	require.ErrorContains(t, w.ChangePassword(w.ctx, "ada", right, nobodys()), "is a bcrypt hash")
 	require.NoError(t, w.ChangePassword(w.ctx, "ada", right, "another one"))
 	require.Equal(t, "another one", w.stored("ada").Spec.Password, "the API server hashes it")
+}
+
+func TestOfManyWhoChangeAPasswordAtOnceOneDoes(t *testing.T) {
+	w := newWorld(t)
+	var group sync.WaitGroup
+	errs := make([]error, 6)
+	for i := range errs {
+		group.Go(func() { errs[i] = w.another().ChangePassword(w.ctx, "ada", right, fmt.Sprint("another one ", i)) })
+	}
+	group.Wait()
+	changed := slices.Index(errs, nil)
+	require.GreaterOrEqual(t, changed, 0, "%v", errs)
+	require.Equal(t, fmt.Sprint("another one ", changed), w.stored("ada").Spec.Password)
+	for i, err := range errs {
+		if i != changed {
+			require.ErrorIs(t, err, ErrLogin, "%d was told that its password is the User's", i)
+		}
+	}
 }

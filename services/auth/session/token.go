@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,8 +22,8 @@ const tokenPrefix = "mnt_"
 // maxTokens is how many API tokens a User may have.
 const maxTokens = 100
 
-// ErrRefused is in the error for an API token that cannot be made as it was asked for. What is wrong is said after it.
-var ErrRefused = errors.New("no token was made")
+// ErrRefused is in the error for API tokens that cannot be made, listed or revoked as it was asked for. What is wrong is said after it.
+var ErrRefused = errors.New("refused")
 
 // Scope is what an API token may do of what its User may. The zero value is all of it.
 type Scope struct {
@@ -94,6 +96,9 @@ func (s *Service) CreateToken(ctx context.Context, user, name string, life time.
 func checkToken(name string, life time.Duration) error {
 	if name == "" || len(name) > 128 {
 		return fmt.Errorf("%w: name: %d bytes; must have 1 to 128, to tell tokens apart", ErrRefused, len(name))
+	}
+	if !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return fmt.Errorf("%w: name: %q; must be of characters that are printed: others would move the cursor of who lists tokens", ErrRefused, name)
 	}
 	if life < time.Minute || life > MaxTokenLife {
 		return fmt.Errorf("%w: expires: %s from now; must be from a minute to %d days from now", ErrRefused, life, MaxTokenLife/(24*time.Hour))

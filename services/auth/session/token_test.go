@@ -2,6 +2,7 @@ package session
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -45,6 +46,10 @@ func TestAnAPITokenIsShownOnceStoredHashedAndExpires(t *testing.T) {
 		_, _, err = w.CreateToken(w.ctx, "ada", "t", life, Scope{})
 		require.ErrorContains(t, err, "expires:")
 	}
+	for _, name := range []string{"", strings.Repeat("a", 129), "a\x1b[2J", "a\u202eb", "a\nb", "a\xff"} {
+		_, _, err = w.CreateToken(w.ctx, "ada", name, time.Hour, Scope{})
+		require.ErrorContains(t, err, "name:", "%q", name)
+	}
 }
 
 func TestAnAPITokenMayDoNoMoreThanItsUserAndItsScope(t *testing.T) {
@@ -58,7 +63,7 @@ func TestAnAPITokenMayDoNoMoreThanItsUserAndItsScope(t *testing.T) {
 	}
 	texts := map[Scope]string{}
 	for scope, want := range map[Scope][]string{
-		{}:                               {"mni:tenant:blue-uid:viewer", "mni:tenant:red-uid:admin", "mni:users"},
+		{}:                               {"mni:self:uid-of-ada", "mni:tenant:blue-uid:viewer", "mni:tenant:red-uid:admin", "mni:users"},
 		{Tenant: "red"}:                  {"mni:tenant:red-uid:admin", "mni:users"},
 		{Tenant: "red", Role: "member"}:  {"mni:tenant:red-uid:member", "mni:users"},
 		{Tenant: "red", Role: "owner"}:   {"mni:tenant:red-uid:admin", "mni:users"},

@@ -12,7 +12,8 @@ const (
 	LabelTenant = "auth.mnicloud.jp/tenant"
 	// LabelTenantUID stands on whatever is made for a Tenant and is the Tenant's UID.
 	LabelTenantUID = "auth.mnicloud.jp/tenant-uid"
-	// LabelUser stands on a Secret that keeps a session or an API token and is the name of its User.
+	// LabelUser stands on a Secret that keeps a session or an API token, and on the rights that a User has on itself, and is the name of
+	// that User.
 	LabelUser = "auth.mnicloud.jp/user"
 	// LabelServiceAccountUID stands on a Secret that keeps an API token of a ServiceAccount, and is that one's UID. It has no LabelUser.
 	LabelServiceAccountUID = "auth.mnicloud.jp/service-account-uid"
@@ -50,6 +51,9 @@ const (
 
 // Roles lists all roles, the mightiest first.
 func Roles() []Role { return []Role{RoleOwner, RoleAdmin, RoleMember, RoleViewer} }
+
+// GroupOfUser is the group that only the User with the UID is in, and not by a token that is narrower than the User: it may look at itself.
+func GroupOfUser(uid types.UID) string { return "mni:self:" + string(uid) }
 
 // UserName is the name by which Kubernetes knows a User.
 func UserName(user string) string { return UserPrefix + user }
