@@ -229,9 +229,9 @@ func conflictsWithCommandsOnly(err error) bool {
 	})
 }
 
-// clearServerFields takes out what only the API server sets, so that what `mni get -o yaml` printed can be applied.
+// clearServerFields takes out what only the API server and the controllers set, so that what `mni get -o yaml` printed can be applied.
 func clearServerFields(o *unstructured.Unstructured) {
-	for _, field := range []string{"managedFields", "resourceVersion", "uid", "creationTimestamp", "generation", "selfLink"} {
+	for _, field := range []string{"managedFields", "resourceVersion", "uid", "creationTimestamp", "generation", "selfLink", "finalizers"} {
 		unstructured.RemoveNestedField(o.Object, "metadata", field)
 	}
 	unstructured.RemoveNestedField(o.Object, "status")

@@ -27,7 +27,8 @@ type natModel struct {
 	began   time.Time
 	step    int // when what is being done began, by the model's clock: the programs' clock is read between that and now
 	flows   []*modelFlow
-	// users are who has had an external port, and ports those that an inside port has had, since their block was last given away.
+	// users are who has had an external port since its block was last given away; ports those that an inside port has had since blocks moved and it
+	// had no flow.
 	users map[modelPort]map[modelInner]bool
 	ports map[modelInner]map[netip.AddrPort]bool
 	seen  map[string]int
@@ -280,9 +281,10 @@ func (m *natModel) moves() {
 	m.syncs()
 	m.forgets(func(f *modelFlow) bool { return !m.owns(f.pod, f.external) })
 	maps.DeleteFunc(m.users, func(key modelPort, _ map[modelInner]bool) bool { return blockOf(key.external) == b })
-	for _, ports := range m.ports {
-		maps.DeleteFunc(ports, func(external netip.AddrPort, _ bool) bool { return blockOf(external) == b })
-	}
+	// A mapping that went with its block is another port's from the next packet of a flow that has that one.
+	maps.DeleteFunc(m.ports, func(inner modelInner, _ map[netip.AddrPort]bool) bool {
+		return len(m.of(func(f *modelFlow) bool { return f.inner == inner })) == 0
+	})
 	m.seen["blocks moved"]++
 }
 

@@ -163,7 +163,7 @@ func (w *world) install() {
 			w.create(obj)
 		}
 	}
-	// Admission follows its configuration with a delay: wait for the webhook to be asked (nobody answers yet), and for both policies.
+	// Admission follows its configuration with a delay: wait for the webhook to be asked (nobody answers yet), and for the policies.
 	w.eventually("the webhook is asked", func() bool {
 		err := w.Create(w.ctx, &authv1.User{ObjectMeta: metav1.ObjectMeta{Name: "probe"}, Spec: authv1.UserSpec{Password: "correct horse"}}, client.DryRunAll)
 		return err != nil && strings.Contains(err.Error(), "failed calling webhook")
