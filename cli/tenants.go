@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 
 	"github.com/mnicloud/mnicloud/cli/account"
@@ -213,7 +214,7 @@ members are. An owner also says who the owners are, and deletes the tenant.`,
 				return usagef("--role %s: there is no such role: %s", role, strings.Join(roles, ", "))
 			}
 			member := authv1.Member{User: args[1], Role: authv1.Role(role)}
-			return c.changeMembers(cmd.Context(), args[0], func(members []authv1.Member) ([]authv1.Member, string, error) {
+			err := c.changeMembers(cmd.Context(), args[0], func(members []authv1.Member) ([]authv1.Member, string, error) {
 				for i, m := range members {
 					if m.User == member.User {
 						members[i].Role = member.Role
@@ -222,6 +223,10 @@ members are. An owner also says who the owners are, and deletes the tenant.`,
 				}
 				return append(members, member), fmt.Sprintf("%s is %s of %s now", member.User, member.Role, args[0]), nil
 			})
+			if err == nil && c.isMissing(cmd.Context(), args[0], member.User) {
+				fmt.Fprintf(c.streams.ErrOut, "note: there is no User %s yet: look at the name, or have the cloud's administrator make the User\n", member.User)
+			}
+			return err
 		}),
 	}
 	cmd.Flags().StringVar(&role, "role", "member", "what it may do: "+strings.Join(roles, ", "))
@@ -279,6 +284,20 @@ func (c *connection) changeMembers(ctx context.Context, tenant string, change fu
 	}
 	fmt.Fprintln(c.streams.Out, said)
 	return nil
+}
+
+// isMissing tells whether a tenant says within moments that a member is no User. Not everybody who says who the members are may look at Users.
+func (c *connection) isMissing(ctx context.Context, tenant, member string) (missing bool) {
+	_ = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 2*time.Second, true, func(ctx context.Context) (bool, error) {
+		t := &authv1.Tenant{}
+		if err := read(ctx, c, tenantsResource, tenant, t); err != nil {
+			return false, err
+		}
+		observed := t.Status.ObservedGeneration >= t.Generation
+		missing = observed && slices.ContainsFunc(t.Status.Members, func(m authv1.MemberStatus) bool { return m.User == member && m.State == authv1.MemberMissing })
+		return observed, nil
+	})
+	return missing
 }
 
 // errNoSecret is for a password that is neither given nor to be made up.

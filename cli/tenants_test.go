@@ -28,6 +28,16 @@ func (c *cloud) testTenants(t *testing.T) {
 		require.Equal(t, []auth.Member{{User: "bob", Role: auth.RoleAdmin}, {User: "eve", Role: auth.RoleViewer}}, c.tenantNamed(t, "crimson").Spec.Members)
 		require.Contains(t, c.must(t, "tenant", "ls"), "crimson")
 	})
+	t.Run("who adds a member that is no User is told", func(t *testing.T) {
+		c.must(t, "tenant", "create", "ochre", "--wait=false")
+		status := `{"status":{"observedGeneration":1000,"members":[{"user":"nobody","state":"Missing"}]}}` // as the Auth Controller says it
+		require.NoError(t, c.client.Status().Patch(t.Context(), c.tenantNamed(t, "ochre"), client.RawPatch("application/merge-patch+json", []byte(status))))
+		o := c.mni(t, "tenant", "add", "ochre", "nobody")
+		require.Equal(t, "nobody is member of ochre now\n", o.stdout)
+		require.Contains(t, o.stderr, "there is no User nobody yet")
+		require.Zero(t, o.code)
+		require.Equal(t, output{stdout: "ada is member of ochre now\n"}, c.mni(t, "tenant", "add", "ochre", "ada"))
+	})
 	t.Run("a User is made, gets another password, is locked out", func(t *testing.T) {
 		o := c.mniWithInput(t, someHash+"\n", "user", "create", "ada", "--display-name", "Ada", "--password-stdin")
 		require.Equal(t, output{stdout: "user/ada created\n"}, o)
