@@ -58,6 +58,9 @@ func (p *programmer) Attach(ctx context.Context, record attachment.Record, link 
 		return err
 	}
 	p.number(state)
+	if err := p.keepAnswers(state); err != nil {
+		return err
+	}
 	newVPC := !p.vpcs[a.Interface.VPCID]
 	if err := p.set(state.Of(a, newVPC)); err != nil {
 		return err
@@ -188,15 +191,18 @@ func (p *programmer) syncLocked(ctx context.Context) error {
 	note("FloatingIPs", changes, err)
 	changes, err = d.NAT.Sync(state.NAT)
 	note("NATGateways", changes, err)
-	changes, err = d.Services.Sync(state.Services)
-	note("Services", changes, err)
 	p.number(state)
+	if err := p.keepAnswers(state); err != nil {
+		return errors.Join(append(errs, err)...)
+	}
 	changes, err = d.NICs.Sync(state.NICs)
 	note("interfaces", changes, err)
 	if err == nil { // no interface has an old one any more
 		changes, err = d.Policies.Collect(policiesOf(state))
 		note("policies", changes, err)
 	}
+	changes, err = d.Services.Sync(state.Services) // interfaces look for their answers by now
+	note("Services", changes, err)
 	if total > 0 {
 		p.log.Debug("maps changed", "entries", total)
 	}

@@ -234,13 +234,17 @@ func loopback(t testing.TB) netlink.Link {
 
 // service makes a Service of one port with one endpoint, and its slice.
 func (c *cloud) service(name, clusterIP, backend string) {
-	meta := metav1.ObjectMeta{Namespace: "default", Name: "test-" + name, Labels: map[string]string{discoveryv1.LabelServiceName: "test-" + name}}
+	c.serviceIn("default", name, clusterIP, corev1.ProtocolUDP, backend)
+}
+
+func (c *cloud) serviceIn(namespace, name, clusterIP string, protocol corev1.Protocol, backend string) {
+	meta := metav1.ObjectMeta{Namespace: namespace, Name: "test-" + name, Labels: map[string]string{discoveryv1.LabelServiceName: "test-" + name}}
 	c.create(&corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{
-		ClusterIP: clusterIP, Ports: []corev1.ServicePort{{Protocol: corev1.ProtocolUDP, Port: port}},
+		ClusterIP: clusterIP, Ports: []corev1.ServicePort{{Protocol: protocol, Port: port}},
 	}})
 	c.create(&discoveryv1.EndpointSlice{
 		ObjectMeta: meta, AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{backend}}},
-		Ports: []discoveryv1.EndpointPort{{Name: ptr.To(""), Protocol: ptr.To(corev1.ProtocolUDP), Port: ptr.To[int32](port)}},
+		Ports: []discoveryv1.EndpointPort{{Name: ptr.To(""), Protocol: ptr.To(protocol), Port: ptr.To[int32](port)}},
 	})
 }
 

@@ -29,9 +29,13 @@ type way struct {
 // other order, so that load on the machine meets both; told is the median of the pairs' ratios (over 1: the datapath is faster), of
 // bytes through one TCP connection ("stream") and of round trips of one byte ("rr"). Aims: 0.95 of bare veth; 0.95 of bridge
 // and VXLAN whose netfilter hooks are off, more than 1 where they are on, with a table that follows connections as every node of
-// Kubernetes has one.
+// Kubernetes has one. The VPC has no Services, and the daemon would say so.
 func BenchmarkPairs(b *testing.B) {
 	r := newReality(b, false)
+	for i, p := range []*realPod{r.a1, r.a2} {
+		p.nic.NoServices = true
+		require.NoError(b, r.nodes[i].NICs.Set(uint32(p.ifindex()), p.nic))
+	}
 	neighbour := r.pod(r.nodes[0], "a5", 7, 1001, "10.0.1.15")
 	require.NoError(b, r.nodes[0].Do(func() error { return r.nodes[0].AttachPod(neighbour.ifindex()) }))
 	for name, compared := range map[string]struct{ ours, others way }{
@@ -160,6 +164,10 @@ func connect(b *testing.B, w way) *connection {
 			return err
 		}
 		if err := unix.SetsockoptInt(c.client, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
+			return err
+		}
+		// One that sends as much as arrives, at once: others (BBR) pace by what they measured, and their guesses would be compared.
+		if err := unix.SetsockoptString(c.client, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "reno"); err != nil {
 			return err
 		}
 		return unix.Connect(c.client, &unix.SockaddrInet4{Port: bound.(*unix.SockaddrInet4).Port, Addr: netip.MustParseAddr(w.address).As4()})

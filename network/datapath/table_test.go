@@ -63,7 +63,7 @@ func TestTablesKeepWhatIsSetAcrossARestart(t *testing.T) {
 	subnet := Subnet{VPCID: 7, Prefix: netip.MustParsePrefix("10.0.1.0/24"), Gateway: addr("10.0.1.1"), GatewayMAC: mac("02:00:00:00:01:01")}
 	nic := NIC{
 		VNI: 1001, VPCID: 7, Address: addr("10.0.1.5"), PrefixLength: 24, MAC: mac("02:00:00:00:01:05"),
-		GatewayMAC: mac("02:00:00:00:01:01"), Infrastructure: addr("198.18.0.9"), NoSourceDestCheck: true, IngressPolicy: PolicyClosed, EgressPolicy: 7,
+		GatewayMAC: mac("02:00:00:00:01:01"), Infrastructure: addr("198.18.0.9"), NoSourceDestCheck: true, NoServices: true, IngressPolicy: PolicyClosed, EgressPolicy: 7,
 	}
 	endpoint := Endpoint{VPCID: 7, Kind: EndpointInterface, MAC: nic.MAC, Node: addr("192.0.2.3"), Ifindex: 12}
 	route := RouteKey{VNI: 1001, Prefix: netip.MustParsePrefix("10.0.2.0/24")}

@@ -118,3 +118,20 @@ func TestAChangeOfBackendsLeavesRunningConnectionsAlone(t *testing.T) {
 		}
 	}
 }
+
+func TestAnInterfaceWithoutServicesDoesNotLookForAnswersOfAny(t *testing.T) {
+	c := newTenants(t)
+	c.serviceIn(7, TCP, "198.19.0.10:80", "10.0.1.12:8080")
+	c.a1.sends(c.a1.tcp(4000, "198.19.0.10:80", syn).frame()).then().reaches(c.a2)
+	answer := c.a2.tcp(8080, "10.0.1.11:4000", synAck).frame()
+	for _, without := range []bool{true, false} {
+		nic := c.a1.nic
+		nic.NoServices = without
+		require.NoError(t, c.nodes[0].NICs.Set(uint32(c.a1.ifindex), nic))
+		from := "198.19.0.10:80"
+		if without {
+			from = "10.0.1.12:8080"
+		}
+		c.a2.sends(answer).then().reaches(c.a1).is(from, "10.0.1.11:4000")
+	}
+}

@@ -48,6 +48,9 @@ type NIC struct {
 	Infrastructure netip.Addr
 	// NoSourceDestCheck lets the interface send from, and receive for, addresses not its own.
 	NoSourceDestCheck bool
+	// NoServices tells that no packet to the interface can be a Service's backend's answer: its VPC has no Services, and it has had no flow
+	// through any. Such packets are not looked for.
+	NoServices bool
 	// IngressPolicy is what may reach the interface, EgressPolicy what it may send; numbers that Policies gave.
 	IngressPolicy, EgressPolicy PolicyID
 }

@@ -98,6 +98,9 @@ func nicCodec() codec[NIC, bpfNic] {
 			if n.NoSourceDestCheck {
 				flags |= bpfNicFlagsNIC_NO_SOURCE_DEST_CHECK
 			}
+			if n.NoServices {
+				flags |= bpfNicFlagsNIC_NO_SERVICES
+			}
 			return bpfNic{
 				Address: toAddress(n.Address), PrefixLength: bits128(n.Address, int(n.PrefixLength)),
 				Infrastructure: toAddress(n.Infrastructure),
@@ -110,8 +113,8 @@ func nicCodec() codec[NIC, bpfNic] {
 			return NIC{
 				VNI: w.Vni, VPCID: w.VpcId, Address: address, PrefixLength: uint8(bitsOf(address, w.PrefixLength)),
 				MAC: w.Mac, GatewayMAC: w.GatewayMac, Infrastructure: fromAddress(w.Infrastructure),
-				NoSourceDestCheck: w.Flags&bpfNicFlagsNIC_NO_SOURCE_DEST_CHECK != 0,
-				IngressPolicy:     PolicyID(w.IngressPolicy), EgressPolicy: PolicyID(w.EgressPolicy),
+				NoSourceDestCheck: w.Flags&bpfNicFlagsNIC_NO_SOURCE_DEST_CHECK != 0, NoServices: w.Flags&bpfNicFlagsNIC_NO_SERVICES != 0,
+				IngressPolicy: PolicyID(w.IngressPolicy), EgressPolicy: PolicyID(w.EgressPolicy),
 			}
 		},
 	}

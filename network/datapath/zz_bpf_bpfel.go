@@ -413,6 +413,7 @@ type bpfNicFlags uint32
 
 const (
 	bpfNicFlagsNIC_NO_SOURCE_DEST_CHECK bpfNicFlags = 1
+	bpfNicFlagsNIC_NO_SERVICES          bpfNicFlags = 2
 )
 
 type bpfPolicyPeer struct {

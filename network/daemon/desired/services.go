@@ -86,6 +86,18 @@ func (s *State) addServices(services []corev1.Service, all []discoveryv1.Endpoin
 	}
 }
 
+// noteNoServices tells interfaces whose VPC has no Services.
+func (s *State) noteNoServices() {
+	served := map[uint32]bool{netv1.DefaultVPCID: true}
+	for key := range s.Services {
+		served[key.VPCID] = true
+	}
+	for ifindex, nic := range s.NICs {
+		nic.NoServices = !served[nic.VPCID]
+		s.NICs[ifindex] = nic
+	}
+}
+
 func (s *State) addService(service *corev1.Service, address netip.Addr, slices []*discoveryv1.EndpointSlice, t tenants, node string) {
 	var affinity time.Duration
 	if service.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {

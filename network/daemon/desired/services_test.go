@@ -160,3 +160,20 @@ func TestATenantsServiceBalancesOverItsPodsInTheVPC(t *testing.T) {
 	require.Len(t, s.Services, 2, "a Service of another namespace is nothing to the VPC")
 	require.Equal(t, []string{"198.18.0.9"}, got(netv1.DefaultVPCID), "nor does it lead in")
 }
+
+func TestInterfacesOfAVPCWithoutServicesLookForNoAnswersOfAny(t *testing.T) {
+	front, other := nic("front", "node-1", redFront, "10.0.1.5", "198.18.0.5"), nic("other", "node-1", blue, "10.0.1.5", "198.18.0.7")
+	plain := nic("plain", "node-1", defaultSubnet, "198.18.0.9", "198.18.0.9")
+	other.Spec.Namespace = "elsewhere"
+	in := input([]Attachment{attached(t, front, redFront, 7, 1), attached(t, other, blue, 8, 1), attached(t, plain, defaultSubnet, 9, 1)}, front, other, plain)
+	none := func() map[uint32]bool {
+		got := map[uint32]bool{}
+		for ifindex, nic := range Compute(in).NICs {
+			got[ifindex] = nic.NoServices
+		}
+		return got
+	}
+	require.Equal(t, map[uint32]bool{7: true, 8: true, 9: false}, none(), "ordinary Pods always look")
+	in.Services, in.Slices = shop()
+	require.Equal(t, map[uint32]bool{7: false, 8: true, 9: false}, none(), "also for a Service without backends")
+}

@@ -121,6 +121,7 @@ func Compute(in Input) State {
 	s.addNAT(in, local, addresses)
 	s.addPolicies(in, local)
 	s.addServices(in.Services, in.Slices, tenantsOf(in.Interfaces, vpcs), in.Node)
+	s.noteNoServices()
 	return s
 }
 

@@ -83,6 +83,19 @@ func TestMembersAreAcceptedAndTheirHostsReachable(t *testing.T) {
 	}, s.Endpoints)
 }
 
+// The programs take what is at a member for one of a member.
+func TestEndpointsAreOnlyAtMembers(t *testing.T) {
+	gone := nic("gone", "node-9", redFront, "10.0.1.9", "198.18.0.9")
+	local, remote := nic("local", "node-1", redFront, "10.0.1.5", "198.18.0.5"), nic("remote", "node-2", redFront, "10.0.1.6", "198.18.0.6")
+	s := Compute(input([]Attachment{attached(t, local, redFront, 7, 1)}, local, remote, gone))
+	require.Contains(t, s.Endpoints, datapath.EndpointKey{VNI: redFront.Status.VNI, Address: ip("10.0.1.6")})
+	for key, endpoint := range s.Endpoints {
+		if endpoint.Node.IsValid() {
+			require.Contains(t, s.Members, endpoint.Node, "%v", key)
+		}
+	}
+}
+
 // https://github.com/cilium/cilium/issues/31528
 func TestAChangedNodeAddressIsFollowed(t *testing.T) {
 	remote := nic("dns", "node-2", defaultSubnet, "198.18.0.9", "198.18.0.9")
@@ -120,7 +133,7 @@ func TestANodeKnowsOnlyTheVPCsOfItsInterfaces(t *testing.T) {
 	require.NotContains(t, s.Subnets, uint32(1003))
 	require.Equal(t, map[uint32]datapath.NIC{7: {
 		VNI: 1001, VPCID: 1001, Address: ip("10.0.1.5"), PrefixLength: 24, MAC: mac,
-		GatewayMAC: datapath.MAC{2, 0, 0, 0, 255, 1}, Infrastructure: ip("198.18.0.5"),
+		GatewayMAC: datapath.MAC{2, 0, 0, 0, 255, 1}, Infrastructure: ip("198.18.0.5"), NoServices: true,
 	}}, s.NICs)
 }
 

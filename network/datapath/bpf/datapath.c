@@ -125,7 +125,8 @@ static __always_inline int from_host(struct __sk_buff *skb)
 }
 
 /* From a member to an interface of this node that sends on what others sent. */
-static __always_inline int to_hop(struct __sk_buff *skb, struct packet *p, __u32 vni, const struct ethhdr *eth, const struct address *member)
+static __always_inline int to_hop(struct __sk_buff *skb, struct packet *p, __u32 vni, const struct ethhdr *eth, const struct address *member,
+				  const struct endpoint *source)
 {
 	struct hop_key key = { .vni = vni };
 
@@ -139,7 +140,7 @@ static __always_inline int to_hop(struct __sk_buff *skb, struct packet *p, __u32
 
 	if (!nic || nic->vni != vni || !(nic->flags & NIC_NO_SOURCE_DEST_CHECK))
 		return DROP(DROP_DESTINATION_CHECK);
-	int error = check_source(p, vni, nic->vpc_id, member);
+	int error = check_source(p, vni, nic->vpc_id, member, source);
 
 	return error ? error : admit(skb, p, nic, ifindex);
 }
@@ -154,15 +155,19 @@ static __always_inline int from_member(struct __sk_buff *skb)
 		return DROP(DROP_NO_TUNNEL);
 	struct address member = ipv4(bpf_htonl(tunnel.remote_ipv4));
 
-	if (!bpf_map_lookup_elem(&members, &member))
-		return DROP(DROP_UNKNOWN_MEMBER);
-	trace_step(STEP_MEMBER, tunnel.tunnel_id, member.w[3], false);
 	int error = parse_ethernet(skb);
 
 	if (!error)
 		error = parse_ipv4(skb, &p);
 	if (error)
 		return error;
+	key.vni = tunnel.tunnel_id;
+	key.address = ipv4(p.source);
+	struct endpoint *source = bpf_map_lookup_elem(&endpoints, &key);
+
+	if (!is_at(source, &member) && !bpf_map_lookup_elem(&members, &member))
+		return DROP(DROP_UNKNOWN_MEMBER);
+	trace_step(STEP_MEMBER, tunnel.tunnel_id, member.w[3], false);
 	struct ethhdr *eth = packet_data(skb);
 
 	if ((void *)(eth + 1) > packet_end(skb))
@@ -170,8 +175,7 @@ static __always_inline int from_member(struct __sk_buff *skb)
 	if (tunnel.tunnel_id == outside_vni)
 		return from_member_external(skb, &p, &member);
 	if (is_to_hop(eth))
-		return to_hop(skb, &p, tunnel.tunnel_id, eth, &member);
-	key.vni = tunnel.tunnel_id;
+		return to_hop(skb, &p, tunnel.tunnel_id, eth, &member, source);
 	key.address = ipv4(p.destination);
 	struct endpoint *endpoint = bpf_map_lookup_elem(&endpoints, &key);
 
@@ -184,7 +188,7 @@ static __always_inline int from_member(struct __sk_buff *skb)
 			return DROP(DROP_INFRASTRUCTURE_ADDRESS);
 		return open_to_interface(skb, &p, endpoint->ifindex, endpoint->vpc_id);
 	}
-	error = check_source(&p, key.vni, endpoint->vpc_id, &member);
+	error = check_source(&p, key.vni, endpoint->vpc_id, &member, source);
 	if (error)
 		return error;
 	trace_step(STEP_MEMBER_SOURCE, key.vni, p.source, false);

@@ -31,7 +31,7 @@ static __always_inline int admit(struct __sk_buff *skb, struct packet *p, const 
 
 	if (error)
 		return error;
-	if (is_ipv4(&nic->address, p->destination)) {
+	if (!(nic->flags & NIC_NO_SERVICES) && is_ipv4(&nic->address, p->destination)) {
 		error = from_service(skb, p, nic->vpc_id);
 		if (error < 0)
 			return error;

@@ -29,6 +29,7 @@ struct subnet {
 
 enum nic_flags {
 	NIC_NO_SOURCE_DEST_CHECK = 1,
+	NIC_NO_SERVICES = 2, /* its VPC has no Services, and it has no flows through any */
 };
 
 /* An interface of this node, by the ifindex of its host side. */
