@@ -44,18 +44,31 @@ func edgePeer(ctx context.Context) (*netv1.BGPPeer, error) {
 // edgeHops are the edge router's next hops to a range, as its kernel has them.
 func edgeHops(t *testing.T, cidr string) []string {
 	t.Helper()
-	c, err := cloud.Find(instance)
+	hops, err := nextHops(thisInstance(t).EdgeNetns(), cidr)
 	require.NoError(t, err)
-	ns, err := vishnetns.GetFromName(c.Instance.EdgeNetns())
-	require.NoError(t, err)
+	return hops
+}
+
+// nextHops are the next hops to a range that the kernel has in a named network namespace.
+func nextHops(name, cidr string) ([]string, error) {
+	ns, err := vishnetns.GetFromName(name)
+	if err != nil {
+		return nil, err
+	}
 	defer ns.Close()
 	links, err := netlink.NewHandleAt(ns)
-	require.NoError(t, err)
+	if err != nil {
+		return nil, err
+	}
 	defer links.Close()
 	_, to, err := net.ParseCIDR(cidr)
-	require.NoError(t, err)
+	if err != nil {
+		return nil, err
+	}
 	routes, err := links.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Dst: to}, netlink.RT_FILTER_DST)
-	require.NoError(t, err)
+	if err != nil {
+		return nil, err
+	}
 	var hops []string
 	for _, r := range routes {
 		if r.Gw != nil {
@@ -65,7 +78,7 @@ func edgeHops(t *testing.T, cidr string) []string {
 			hops = append(hops, hop.Gw.String())
 		}
 	}
-	return hops
+	return hops, nil
 }
 
 func TestEveryNodeAnnouncesTheDefaultPoolToTheEdgeRouter(t *testing.T) {
