@@ -30,7 +30,6 @@ import (
 // neighbour is what the edge router says of a session of a node's.
 type neighbour struct {
 	State       string `json:"bgpState"`
-	Since       int64  `json:"bgpTimerUpEstablishedEpoch"`
 	Established int    `json:"connectionsEstablished"`
 	Dropped     int    `json:"connectionsDropped"`
 }
@@ -223,12 +222,7 @@ func TestTwoHundredChangesOfAddressesResetNoSessionAndReloadNothingNeedlessly(t 
 	idle := floating(0)
 	idle.Spec.Target.Name = "nobody"
 	create(t, &vpcv1.ExternalIP{ObjectMeta: objectMeta(namespace, "spare")}, idle)
-	eventually(t, "the idle FloatingIP has its address", func(ctx context.Context) error {
-		if err := kube.Get(ctx, client.ObjectKeyFromObject(idle), idle); err != nil || idle.Status.ExternalAddress == "" {
-			return fmt.Errorf("%+v: %w", idle.Status, err)
-		}
-		return nil
-	})
+	notReady(t, idle, &idle.Status.Conditions, "spec.target: Container nobody does not exist")
 	pool := &netv1.AddressPool{}
 	require.NoError(t, kube.Get(t.Context(), client.ObjectKey{Name: netv1.DefaultAddressPool}, pool))
 	change(t, pool, func() { pool.Annotations = map[string]string{"example.com/note": "looked at"} })
