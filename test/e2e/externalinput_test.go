@@ -106,7 +106,9 @@ func TestWhatCannotBeOutsideIsRefusedOrToldNamingTheField(t *testing.T) {
 	create(t, hop, table)
 	ready(t, hop)
 	tableSays(t, table, status.Ready, "")
-	loops := func() *metav1.Condition { return meta.FindStatusCondition(table.Status.Conditions, vpcv1.ConditionRoutesLoop) }
+	loops := func() *metav1.Condition {
+		return meta.FindStatusCondition(table.Status.Conditions, vpcv1.ConditionRoutesLoop)
+	}
 	require.Nil(t, loops(), "no Subnet names it yet")
 	useTable(t, namespace, "a", table.Name)
 	eventually(t, "the table tells of the circle", func(ctx context.Context) error {
