@@ -100,6 +100,17 @@ func TestWhatCannotBeOutsideIsRefusedOrToldNamingTheField(t *testing.T) {
 	}
 	answersOutside(t, fip.Status.ExternalAddress, web.Name)
 
+	var gateways []*vpcv1.NATGateway
+	for _, name := range []string{"nat-1", "nat-2"} {
+		g := &vpcv1.NATGateway{ObjectMeta: objectMeta(namespace, name), Spec: vpcv1.NATGatewaySpec{VPC: "main", Subnets: []string{"a"}, ExternalIPs: []string{name}}}
+		create(t, &vpcv1.ExternalIP{ObjectMeta: objectMeta(namespace, name)}, g)
+		if gateways = append(gateways, g); len(gateways) == 1 {
+			translates(t, g)
+		}
+	}
+	notReady(t, gateways[1], &gateways[1].Status.Conditions, "spec.subnets", "served are Subnet a by NATGateway nat-1")
+	require.Empty(t, gateways[1].Status.Subnets)
+
 	// A route brings a workload what it sends on itself, by the table of its own Subnet.
 	hop := firewall(namespace, "hop", "a", nodes[0])
 	table := tableVia(namespace, "circle", "172.16.0.0/12", hop.Name)
