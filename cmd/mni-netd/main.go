@@ -65,7 +65,7 @@ func command() *cobra.Command {
 	f.BoolVar(&options.HostOnly, "host-only", false, "this host is a member of the network but has no Pods")
 	f.StringVar(&options.LinkPrefix, "link-prefix", "mni", "first part of the names of this host's links")
 	f.StringVar(&options.MetricsAddress, "metrics-address", "", "where to serve /metrics, /healthz and /readyz (nowhere when empty)")
-	f.Uint32Var(&options.Flows, "flows", 131072, "how many entries the tables of flows have; each takes about 700 bytes of memory from the start")
+	f.Uint32Var(&options.Flows, "flows", 131072, "how many entries the tables of flows have, each about 700 bytes of memory from the start; with Pods there are at least 262144 of NATGateways' flows")
 	f.BoolVar(&options.ForceClsact, "force-clsact", false, "attach with clsact filters even where the kernel has tcx")
 	root.AddCommand(cleanup())
 	return root

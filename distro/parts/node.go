@@ -33,7 +33,7 @@ const (
 )
 
 // How many flows the tables of a node have room for, and those of the machine, which has no workloads. The nodes share one machine's
-// memory, so they have half of what a node of its own has by default.
+// memory, so they have half of what a node of its own has by default, but for those of NATGateways.
 const (
 	nodeFlows    = 65536
 	machineFlows = 8192

@@ -62,6 +62,9 @@ func TestWhatExternalObjectsAreCannotBeChanged(t *testing.T) {
 	changed = eip.DeepCopy()
 	changed.Spec.Pool = "other"
 	refused(changed, "pool cannot be changed")
+	changed = eip.DeepCopy()
+	changed.Spec.Shared = true
+	refused(changed, "spec.shared cannot be changed")
 	fip := &netv1.FloatingIP{ObjectMeta: metav1.ObjectMeta{GenerateName: "f-"}, Spec: netv1.FloatingIPSpec{ExternalIP: "a"}}
 	require.NoError(t, w.Create(t.Context(), fip))
 	t.Cleanup(func() { require.NoError(t, client.IgnoreNotFound(w.Delete(w.ctx, fip))) })

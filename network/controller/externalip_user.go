@@ -27,7 +27,8 @@ func userKey(kind, name string) string { return kind + "/" + name }
 
 // user decides who has the address. Who has it keeps it until it is gone, or neither names the ExternalIP nor has the address any more
 // and no node has ports of it, not even released ones; then the oldest that names it gets it. An ExternalIP that goes waits for no released
-// ones: its lease does. The cache says that nothing changes; a change is decided on what the API server says.
+// ones: its lease does. The cache says that nothing changes; a change is decided on what the API server says, and so is that nothing names a
+// shared one that goes: who does may have its address any moment.
 func (r *externalIPReconciler) user(ctx context.Context, eip *netv1.ExternalIP) (*netv1.ExternalIPUser, error) {
 	decide := func(from client.Reader) (*netv1.ExternalIPUser, error) {
 		all, err := r.claimants(ctx, from, eip)
@@ -36,11 +37,13 @@ func (r *externalIPReconciler) user(ctx context.Context, eip *netv1.ExternalIP) 
 		}
 		return chooseUser(eip, all), nil
 	}
-	user, err := decide(r.client)
-	if err != nil || sameUser(user, eip.Status.UsedBy) {
-		return user, err
+	if !eip.Spec.Shared || eip.DeletionTimestamp.IsZero() {
+		if user, err := decide(r.client); err != nil || sameUser(user, eip.Status.UsedBy) {
+			return user, err
+		}
 	}
-	if user, err = decide(r.live); err != nil || sameUser(user, eip.Status.UsedBy) || eip.Status.UsedBy == nil {
+	user, err := decide(r.live)
+	if err != nil || sameUser(user, eip.Status.UsedBy) || eip.Status.UsedBy == nil || eip.Spec.Shared && user != nil {
 		return user, err
 	}
 	var blocks netv1.PortBlockList
@@ -90,15 +93,18 @@ func (r *externalIPReconciler) claimants(ctx context.Context, from client.Reader
 	return all, nil
 }
 
-// chooseUser decides who of the claimants has the address.
+// chooseUser decides who of the claimants has the address. A shared one is used while any NATGateway names it or has its address.
 func chooseUser(eip *netv1.ExternalIP, all []claimant) *netv1.ExternalIPUser {
 	var best *claimant
 	for i := range all {
 		c := &all[i]
+		if eip.Spec.Shared && c.user.Kind != netv1.KindNATGateway {
+			continue
+		}
 		if eip.Status.UsedBy != nil && c.user == *eip.Status.UsedBy {
 			return &c.user
 		}
-		if !c.names || c.meta.GetDeletionTimestamp() != nil || eip.DeletionTimestamp != nil {
+		if !eip.Spec.Shared && (!c.names || c.meta.GetDeletionTimestamp() != nil || eip.DeletionTimestamp != nil) {
 			continue
 		}
 		if best == nil || older(c.meta, best.meta) {

@@ -53,14 +53,16 @@ func bind(fip *netv1.FloatingIP, eip *netv1.ExternalIP, nic *netv1.NetworkInterf
 }
 
 // checkExternalIP says what an object that names an ExternalIP waits for; ok is true when it has its address. eip is nil when there is
-// none of the name.
+// none of the name. A shared one is never said to be had: that is natGatewayReconciler.takes'.
 func checkExternalIP(field, kind, user, name string, eip *netv1.ExternalIP) (wait conditions.Result, ok bool) {
 	switch {
 	case eip == nil:
 		return conditions.Waiting(reasonExternalIPNotFound, field+": ExternalIP "+name+" does not exist yet; create it"), false
-	case uses(eip, kind, user):
+	case eip.Spec.Shared && kind != netv1.KindNATGateway:
+		return conditions.Waiting(reasonExternalIPInUse, field+": ExternalIP "+name+" is shared by NATGateways; name another"), false
+	case !eip.Spec.Shared && uses(eip, kind, user):
 		return conditions.Result{}, true
-	case eip.Status.UsedBy != nil:
+	case eip.Status.UsedBy != nil && !eip.Spec.Shared:
 		message := field + ": ExternalIP " + name + " is " + eip.Status.UsedBy.Kind + " " + eip.Status.UsedBy.Name + "'s; this " + kind + " waits until that one is deleted"
 		if eip.Status.UsedBy.Kind == netv1.KindNATGateway {
 			message += " and no node, not even a lost one, can translate for it any more; or name another ExternalIP"

@@ -120,6 +120,11 @@ func (r *natGatewayReconciler) addresses(ctx context.Context, gateway *netv1.NAT
 			}
 		}
 		wait, ok := checkExternalIP(fmt.Sprintf("spec.externalIPs[%d]", i), netv1.KindNATGateway, gateway.Name, name, eip)
+		if eip != nil && eip.Spec.Shared {
+			if ok, err = r.takes(ctx, gateway, eip); err != nil {
+				return nil, false, err
+			}
+		}
 		if !ok {
 			waits = append(waits, wait)
 			progresses = progresses || eip != nil && eip.Status.UsedBy == nil && eip.Status.Address != ""
@@ -128,6 +133,19 @@ func (r *natGatewayReconciler) addresses(ctx context.Context, gateway *netv1.NAT
 		status.Addresses = append(status.Addresses, eip.Status.Address)
 	}
 	return waits, progresses, nil
+}
+
+// takes tells whether a gateway has the address of a shared ExternalIP, or may take it: by what the API server says it does not go. One that
+// is asked to go from now on finds the gateway, which names it, and waits.
+func (r *natGatewayReconciler) takes(ctx context.Context, gateway *netv1.NATGateway, eip *netv1.ExternalIP) (bool, error) {
+	if eip.Status.Address == "" || slices.Contains(gateway.Status.Addresses, eip.Status.Address) {
+		return eip.Status.Address != "", nil
+	}
+	var now netv1.ExternalIP
+	if err := r.live.Get(ctx, client.ObjectKeyFromObject(eip), &now); client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("read ExternalIP %s: %w", eip.Name, err)
+	}
+	return now.DeletionTimestamp.IsZero() && now.UID == eip.UID && now.Status.Address == eip.Status.Address, nil
 }
 
 // share decides which Subnets the gateway serves: what the cache says holds while it gets none that it did not serve before; those are

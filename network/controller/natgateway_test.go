@@ -118,3 +118,43 @@ func TestNobodyGetsTheExternalAddressThatALostNodeMayStillTranslateWith(t *testi
 	w.remove(ofKept)
 	w.fipSays("f", "spec.networkInterface names no interface")
 }
+
+// The cloud's owner lets NATGateways of many VPCs have one address at once. It stays theirs until the last is gone, and no FloatingIP gets it.
+func TestASharedExternalIPIsHadByEveryNATGatewayThatNamesIt(t *testing.T) {
+	w := newWorld(t)
+	ns := w.namespace()
+	w.network(ns, "red", "10.0.1.0/24")
+	w.network(ns, "blue", "10.0.1.0/24")
+	w.externalPool("pub", "203.0.113.3/32")
+	w.nodeThat("one", corev1.ConditionTrue, 0)
+	shared := newExternalIP("e", "pub", "")
+	shared.Spec.Shared = true
+	w.make(shared, newFloatingIP("f", "e", ""))
+	w.fipSays("f", "spec.externalIP: ExternalIP e is shared by NATGateways; name another")
+	require.Nil(t, w.eipSays("e", eipReady).Status.UsedBy)
+	for _, name := range []string{"red", "blue"} {
+		w.make(newGateway(name, name, []string{"e"}))
+		require.Equal(t, []string{"203.0.113.3"}, w.natSays(name, natReady).Status.Addresses)
+	}
+	w.restart()
+	require.Equal(t, "NATGateway", w.eipSays("e", eipReady).Status.UsedBy.Kind)
+
+	// It goes with the last that names it, whoever came first; who comes now gets nothing.
+	block := w.portBlock("203.0.113.3.1024", "203.0.113.3", "one", "blue", 1024)
+	w.remove(shared)
+	w.eipSays("e", "the ExternalIP goes when NATGateway ")
+	w.make(newGateway("late", "red", []string{"e"}))
+	require.Empty(t, w.natSays("late", "spec.externalIPs[0]: ExternalIP e is being deleted; delete this NATGateway too").Status.Addresses)
+	w.remove(newGateway("late", "", nil))
+	w.absent(newGateway("late", "", nil))
+	w.remove(newGateway("red", "", nil))
+	w.absent(newGateway("red", "", nil))
+	w.eipSays("e", "the ExternalIP goes when NATGateway blue has given 203.0.113.3 back")
+	require.Equal(t, []string{"203.0.113.3"}, w.natSays("blue", natReady).Status.Addresses)
+	w.remove(newGateway("blue", "", nil))
+	w.natSays("blue", "given their PortBlocks back: one")
+	w.eipSays("e", "the ExternalIP goes when NATGateway blue has given 203.0.113.3 back")
+	w.remove(block)
+	w.absent(newGateway("blue", "", nil))
+	w.absent(newExternalIP("e", "", ""))
+}

@@ -240,6 +240,6 @@ func (d *daemon) datapathConfig(links *host.Links) datapath.Config {
 		HostIfindex: links.Near.Attrs().Index, HostMAC: datapath.MAC(links.Near.Attrs().HardwareAddr),
 		HostPeerIfindex: links.Far.Attrs().Index, VXLANIfindex: links.VXLAN.Attrs().Index,
 		UplinkIfindex: links.Uplink.Attrs().Index, NodeAddress: d.configured, OutsideVNI: netv1.OutsideVNI, ForceClsact: d.options.ForceClsact,
-		ConntrackEntries: d.options.Flows, FlowEntries: d.options.Flows, NATEntries: 2 * d.options.Flows,
+		ConntrackEntries: d.options.Flows, FlowEntries: d.options.Flows, NATEntries: d.options.natEntries(),
 	}
 }

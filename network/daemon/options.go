@@ -52,8 +52,8 @@ type Options struct {
 	ClaimAfter time.Duration
 	// ForceClsact attaches with clsact filters even where the kernel has tcx.
 	ForceClsact bool
-	// Flows is how many entries the tables of flows have, those of NATGateways' flows twice as many; see datapath.Config. They take
-	// about 700 bytes of the kernel's memory each from the start; default 131072, about 90 MiB.
+	// Flows is how many entries the tables of flows have, those of NATGateways' flows twice as many, and on a host with Pods enough for all ports of
+	// an external address; see datapath.Config. They take about 700 bytes of the kernel's memory each from the start; default 131072, about 90 MiB.
 	Flows uint32
 }
 
@@ -69,6 +69,17 @@ const (
 	minFlows     = 1024
 	maxFlows     = 1 << 24
 )
+
+// leastNATEntries are enough for a flow on each of the 64,512 ports of an external address, of four entries each: the ports may all be one node's.
+const leastNATEntries = 1 << 18
+
+// natEntries is the size of the table of NATGateways' flows.
+func (o *Options) natEntries() uint32 {
+	if o.HostOnly { // nothing leaves from there
+		return 2 * o.Flows
+	}
+	return max(2*o.Flows, leastNATEntries)
+}
 
 // claimAfter is the default of Options.ClaimAfter: a controller that works takes a tenth of it.
 const claimAfter = 2 * time.Second

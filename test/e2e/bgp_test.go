@@ -8,17 +8,23 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"github.com/vishvananda/netlink"
 	vishnetns "github.com/vishvananda/netns"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mnicloud/mnicloud/distro/cloud"
+	machine "github.com/mnicloud/mnicloud/distro/instance"
 	"github.com/mnicloud/mnicloud/kit/conditions"
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
+	"github.com/mnicloud/mnicloud/network/datapath/testnet"
 )
 
 // edgePeer is the embedded cloud's edge router, Ready, with the sessions of all nodes.
@@ -44,18 +50,31 @@ func edgePeer(ctx context.Context) (*netv1.BGPPeer, error) {
 // edgeHops are the edge router's next hops to a range, as its kernel has them.
 func edgeHops(t *testing.T, cidr string) []string {
 	t.Helper()
-	c, err := cloud.Find(instance)
+	hops, err := nextHops(thisInstance(t).EdgeNetns(), cidr)
 	require.NoError(t, err)
-	ns, err := vishnetns.GetFromName(c.Instance.EdgeNetns())
-	require.NoError(t, err)
+	return hops
+}
+
+// nextHops are the next hops to a range that the kernel has in a named network namespace.
+func nextHops(name, cidr string) ([]string, error) {
+	ns, err := vishnetns.GetFromName(name)
+	if err != nil {
+		return nil, err
+	}
 	defer ns.Close()
 	links, err := netlink.NewHandleAt(ns)
-	require.NoError(t, err)
+	if err != nil {
+		return nil, err
+	}
 	defer links.Close()
 	_, to, err := net.ParseCIDR(cidr)
-	require.NoError(t, err)
+	if err != nil {
+		return nil, err
+	}
 	routes, err := links.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Dst: to}, netlink.RT_FILTER_DST)
-	require.NoError(t, err)
+	if err != nil {
+		return nil, err
+	}
 	var hops []string
 	for _, r := range routes {
 		if r.Gw != nil {
@@ -65,7 +84,7 @@ func edgeHops(t *testing.T, cidr string) []string {
 			hops = append(hops, hop.Gw.String())
 		}
 	}
-	return hops
+	return hops, nil
 }
 
 func TestEveryNodeAnnouncesTheDefaultPoolToTheEdgeRouter(t *testing.T) {
@@ -142,4 +161,73 @@ func TestAPeerThatIsNotThereSaysSoAndDisturbsNoOther(t *testing.T) {
 	})
 	_, err = edgePeer(t.Context())
 	require.NoError(t, err)
+}
+
+// joinUnderlay joins a namespace with the network that the nodes are on, at an address that nothing has.
+func joinUnderlay(t *testing.T, ns *testnet.Namespace, inst machine.Instance, address netip.Addr) {
+	t.Helper()
+	at, err := vishnetns.GetFromName(inst.SwitchNetns())
+	require.NoError(t, err)
+	defer at.Close()
+	far, err := netlink.NewHandleAt(at)
+	require.NoError(t, err)
+	t.Cleanup(far.Close)
+	require.NoError(t, ns.Links().LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "underlay"}, PeerName: "e2e-inner", PeerNamespace: netlink.NsFd(at)}))
+	port, err := far.LinkByName("e2e-inner")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = far.LinkDel(port) })
+	bridge, err := far.LinkByName("underlay")
+	require.NoError(t, err)
+	require.NoError(t, far.LinkSetMaster(port, bridge))
+	require.NoError(t, far.LinkSetUp(port))
+	ns.AddAddress("underlay", netip.PrefixFrom(address, inst.Addresses().Underlay.Bits()).String())
+	require.NoError(t, ns.Links().LinkSetUp(ns.Link("underlay")))
+}
+
+// A router of the cloud's own AS hears the local preference of each node's advertisement, and goes by it.
+func TestARouterOfTheSameASChoosesByTheLocalPreference(t *testing.T) {
+	inst := thisInstance(t)
+	members := inst.Nodes(len(nodes))
+	address := inst.Addresses().Edge.Prev().Prev()
+	ns := testnet.NewNamespace(t, "inner")
+	joinUnderlay(t, ns, inst, address)
+	config := fmt.Sprintf("router bgp %d\n bgp router-id %s\n bgp graceful-restart\n", machine.ASN, address)
+	for _, n := range members {
+		config += fmt.Sprintf(" neighbor %[1]s remote-as %[2]d\n neighbor %[1]s timers connect 2\n", n.Address(), machine.ASN)
+	}
+	router := testnet.StartRouter(t, ns, config)
+	made := []client.Object{&netv1.BGPPeer{ObjectMeta: objectMeta("", "inner"), Spec: netv1.BGPPeerSpec{ASN: int64(machine.ASN), Address: address.String()}}}
+	var advertisements []*netv1.BGPAdvertisement
+	for i, node := range nodes {
+		preference := int64(300 - 100*i)
+		a := &netv1.BGPAdvertisement{ObjectMeta: objectMeta("", "by-"+node), Spec: netv1.BGPAdvertisementSpec{
+			Peers: []string{"inner"}, LocalPreference: &preference, NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelHostname: node}},
+		}}
+		advertisements = append(advertisements, a)
+		made = append(made, a)
+	}
+	t.Cleanup(func() {
+		for _, o := range made {
+			require.NoError(t, client.IgnoreNotFound(kube.Delete(context.WithoutCancel(t.Context()), o)))
+		}
+	})
+	create(t, made...)
+	pool := inst.Addresses().Pool.String()
+	goesBy := func(n machine.Node) {
+		t.Helper()
+		eventually(t, "the router goes by "+n.Name(), func(context.Context) error {
+			learned := router.Ask("show bgp ipv4 unicast " + pool)
+			if routes := router.Routes(); !slices.Contains(routes, pool+" via "+n.Address().String()) ||
+				!strings.Contains(learned, "localpref 300") || !strings.Contains(learned, "localpref 200") {
+				return fmt.Errorf("routes %v: %s", routes, learned)
+			}
+			return nil
+		})
+	}
+	goesBy(members[0])
+	for i, a := range advertisements {
+		preference := int64(200 + 100*i)
+		change(t, a, func() { a.Spec.LocalPreference = &preference })
+	}
+	goesBy(members[1])
 }

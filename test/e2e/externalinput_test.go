@@ -3,12 +3,18 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/mnicloud/mnicloud/kit/status"
+	"github.com/mnicloud/mnicloud/network/inspect"
 	vpcv1 "github.com/mnicloud/mnicloud/services/vpc/api/v1alpha1"
 )
 
@@ -93,6 +99,48 @@ func TestWhatCannotBeOutsideIsRefusedOrToldNamingTheField(t *testing.T) {
 		notReady(t, f, &f.Status.Conditions, words...)
 	}
 	answersOutside(t, fip.Status.ExternalAddress, web.Name)
+
+	var gateways []*vpcv1.NATGateway
+	for _, name := range []string{"nat-1", "nat-2"} {
+		g := &vpcv1.NATGateway{ObjectMeta: objectMeta(namespace, name), Spec: vpcv1.NATGatewaySpec{VPC: "main", Subnets: []string{"a"}, ExternalIPs: []string{name}}}
+		create(t, &vpcv1.ExternalIP{ObjectMeta: objectMeta(namespace, name)}, g)
+		if gateways = append(gateways, g); len(gateways) == 1 {
+			translates(t, g)
+		}
+	}
+	notReady(t, gateways[1], &gateways[1].Status.Conditions, "spec.subnets", "served are Subnet a by NATGateway nat-1")
+	require.Empty(t, gateways[1].Status.Subnets)
+
+	// A route brings a workload what it sends on itself, by the table of its own Subnet.
+	hop := firewall(namespace, "hop", "a", nodes[0])
+	table := tableVia(namespace, "circle", "172.16.0.0/12", hop.Name)
+	create(t, hop, table)
+	ready(t, hop)
+	tableSays(t, table, status.Ready, "")
+	loops := func() *metav1.Condition {
+		return meta.FindStatusCondition(table.Status.Conditions, vpcv1.ConditionRoutesLoop)
+	}
+	require.Nil(t, loops(), "no Subnet names it yet")
+	useTable(t, namespace, "a", table.Name)
+	eventually(t, "the table tells of the circle", func(ctx context.Context) error {
+		if err := kube.Get(ctx, client.ObjectKeyFromObject(table), table); err != nil {
+			return err
+		}
+		if c := loops(); c == nil || c.Status != metav1.ConditionTrue || !strings.Contains(c.Message, "spec.routes[0]: what Container hop sends on to 172.16.0.0/12 comes back to it") {
+			return fmt.Errorf("%+v", c)
+		}
+		return nil
+	})
+	trace := netJSON[inspect.Trace](t, "trace", "--from", namespace+"/"+hop.Status.Pod, "--to", "172.16.0.1:80")
+	require.Equal(t, "route_loop", trace.Reason, steps(trace))
+	useTable(t, namespace, "a", "")
+	eventually(t, "the circle is told of no more", func(ctx context.Context) error {
+		if err := kube.Get(ctx, client.ObjectKeyFromObject(table), table); err != nil || loops() != nil {
+			return fmt.Errorf("%+v: %w", loops(), err)
+		}
+		return nil
+	})
+
 	var all vpcv1.FloatingIPList
 	require.NoError(t, kube.List(t.Context(), &all, client.InNamespace(namespace)))
 	for i := range all.Items {

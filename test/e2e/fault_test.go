@@ -4,9 +4,14 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os/exec"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -40,9 +45,15 @@ func isConsistent(t *testing.T) {
 // kill ends a part with SIGKILL and waits until the supervisor has started it again.
 func kill(t *testing.T, name string) {
 	t.Helper()
+	restart(t, name, unix.SIGKILL)
+}
+
+// restart ends a part with a signal and waits until the supervisor has started it again.
+func restart(t *testing.T, name string, by unix.Signal) {
+	t.Helper()
 	before := mustParts(t)[name]
-	if err := unix.Kill(before.PID, unix.SIGKILL); err != nil {
-		t.Fatalf("kill %s (%d): %v", name, before.PID, err)
+	if err := unix.Kill(before.PID, by); err != nil {
+		t.Fatalf("end %s (%d) by %s: %v", name, before.PID, by, err)
 	}
 	eventually(t, name+" runs again", func(ctx context.Context) error {
 		now, err := parts(ctx)
@@ -56,9 +67,40 @@ func kill(t *testing.T, name string) {
 	})
 }
 
-// Traffic inside, from the machine's shell to external addresses and out by a NATGateway is not disturbed, and the edge router's sessions
-// are not either. https://github.com/cilium/cilium/issues/31346
-func TestTrafficDoesNotNoticeThatAPartIsKilled(t *testing.T) {
+// keepsRoutes watches that the edge router's next hops to these ranges are there all the time, until the func that it returns is called: that
+// says what it had when some were not.
+func keepsRoutes(t *testing.T, want map[string]int) (lost func() string) {
+	t.Helper()
+	router := thisInstance(t).EdgeNetns()
+	stop, result := make(chan struct{}), make(chan string, 1)
+	go func() {
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			for cidr, hops := range want {
+				if have, err := nextHops(router, cidr); err != nil || len(have) != hops {
+					result <- fmt.Sprintf("%s by %v, %d wanted: %v", cidr, have, hops, err)
+					return
+				}
+			}
+			select {
+			case <-stop:
+				result <- ""
+				return
+			case <-tick.C:
+			}
+		}
+	}()
+	return func() string {
+		close(stop)
+		return <-result
+	}
+}
+
+// Traffic inside, from the machine's shell to external addresses and out by a NATGateway is not disturbed when a part is killed, or restarted as
+// it is planned, and the edge router's sessions are not either, although both ends watch each other by BFD.
+// https://github.com/cilium/cilium/issues/31346
+func TestTrafficDoesNotNoticeThatAPartIsKilledOrRestarted(t *testing.T) {
 	namespace := tenant(t, "faults")
 	vpcWithSubnets(t, namespace)
 	url := startOutside(t)
@@ -85,25 +127,48 @@ func TestTrafficDoesNotNoticeThatAPartIsKilled(t *testing.T) {
 	eventually(t, "the sessions are established", func(ctx context.Context) error { _, err := edgePeer(ctx); return err })
 	before, err := edgePeer(t.Context())
 	require.NoError(t, err)
-	for _, name := range []string{
-		"node-1/mni-netd", "node-2/mni-netd", "node-1/mni-bgpd", "node-2/mni-bgpd", "mni-cloud", "node-1/kubelet", "node-2/kubelet",
-		"node-1/containerd", "node-2/containerd", "controller-manager", "apiserver", "etcd",
-	} {
-		t.Run(strings.ReplaceAll(name, "/", " "), func(t *testing.T) {
-			floods := map[string]func() (int, int){
-				"on the same node": flood(t, client, near), "on the other node": flood(t, client, far),
-				"to an external address on node-1": floodFrom(t, here, external[0], pause),
-				"to an external address on node-2": floodFrom(t, here, external[1], pause),
-				"out by the NATGateway":            floodFrom(t, inside, outsideServer, pause),
-			}
-			kill(t, name)
-			for what, count := range floods {
+	inst := thisInstance(t)
+	routes := map[string]int{external[0] + "/32": 1, external[1] + "/32": 1, inst.Addresses().Pool.String(): len(nodes)}
+	watched := func(ctx context.Context) error {
+		out, err := askEdge(ctx, inst, "show bfd peers brief")
+		if err == nil && strings.Count(out, " up ") != len(nodes) {
+			err = errors.New(out)
+		}
+		return err
+	}
+	eventually(t, "BFD watches over both nodes", watched)
+	undisturbed := func(t *testing.T, what func()) {
+		lost := keepsRoutes(t, routes)
+		floods := map[string]func() (int, int){
+			"on the same node": flood(t, client, near), "on the other node": flood(t, client, far),
+			"to an external address on node-1": floodFrom(t, here, external[0], pause),
+			"to an external address on node-2": floodFrom(t, here, external[1], pause),
+			"out by the NATGateway":            floodFrom(t, inside, outsideServer, pause),
+		}
+		what()
+		var counting sync.WaitGroup // each waits for what is on the way
+		for what, count := range floods {
+			counting.Go(func() {
 				sent, answered := count()
 				t.Logf("%s: %d datagrams, %d answered", what, sent, answered)
 				if sent < 20 || answered != sent {
 					t.Errorf("%s: %d of %d datagrams were not answered", what, sent-answered, sent)
 				}
-			}
+			})
+		}
+		counting.Wait()
+		require.Empty(t, lost(), "the edge router lost routes")
+	}
+	planned := []string{"node-1/mni-bgpd", "node-2/mni-bgpd", "node-1/mni-netd", "node-2/mni-netd", "mni-cloud"}
+	for _, name := range planned {
+		t.Run(strings.ReplaceAll(name, "/", " ")+" planned", func(t *testing.T) {
+			undisturbed(t, func() { restart(t, name, unix.SIGTERM) })
+			require.NoError(t, watched(t.Context()))
+		})
+	}
+	for _, name := range append(planned, "node-1/kubelet", "node-2/kubelet", "node-1/containerd", "node-2/containerd", "controller-manager", "apiserver", "etcd") {
+		t.Run(strings.ReplaceAll(name, "/", " "), func(t *testing.T) {
+			undisturbed(t, func() { kill(t, name) })
 		})
 	}
 	eventually(t, "the nodes report their sessions", func(ctx context.Context) error { _, err := edgePeer(ctx); return err })
@@ -112,6 +177,27 @@ func TestTrafficDoesNotNoticeThatAPartIsKilled(t *testing.T) {
 	for i, s := range after.Status.Sessions {
 		require.Equal(t, before.Status.Sessions[i].Since, s.Since, "%s: the session with the edge router is the same", s.Node)
 	}
+
+	// BIRD itself restarts as when its program is replaced: there is another session, and the peer keeps the routes meanwhile (RFC 4724).
+	t.Run("BIRD planned", func(t *testing.T) {
+		undisturbed(t, func() {
+			control := filepath.Join(birdDir(inst.Nodes(1)[0]), "bird", "bird.ctl")
+			out, err := exec.CommandContext(t.Context(), "birdc", "-s", control, "graceful", "restart").CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			eventually(t, "there is another session", func(ctx context.Context) error {
+				now, err := edgePeer(ctx)
+				if err != nil {
+					return err
+				}
+				for i, s := range now.Status.Sessions {
+					if s.Node == nodes[0] && !s.Since.After(after.Status.Sessions[i].Since.Time) {
+						return fmt.Errorf("%+v", s)
+					}
+				}
+				return watched(ctx)
+			})
+		})
+	})
 	isConsistent(t)
 }
 

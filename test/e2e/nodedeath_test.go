@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -141,8 +140,8 @@ func poolHops(t *testing.T, address string, members ...machine.Node) {
 		if own := edgeHops(t, address+"/32"); !slices.Equal(have, want) || len(own) > 0 {
 			return fmt.Errorf("next hops %v, of the address alone %v", have, own)
 		}
-		out, err := exec.CommandContext(ctx, "vtysh", "--vty_socket", inst.EdgeDir(), "-c", "show bfd peers brief").CombinedOutput()
-		if err != nil || strings.Count(string(out), " up ") != len(want) {
+		out, err := askEdge(ctx, inst, "show bfd peers brief")
+		if err != nil || strings.Count(out, " up ") != len(want) {
 			return fmt.Errorf("BFD is up with others than %v: %w\n%s", want, err, out)
 		}
 		return nil

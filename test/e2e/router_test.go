@@ -89,13 +89,7 @@ func TestARouterOfTheOwnersTakesTheEdgeRoutersPlace(t *testing.T) {
 	ns := testnet.NewNamespace(t, "router")
 	joinMachine(t, ns, inst.Addresses().Underlay)
 	router := testnet.StartRouter(t, ns, routerConfig(members))
-	eventually(t, "no ExternalIP of another test is left", func(ctx context.Context) error {
-		var eips netv1.ExternalIPList
-		if err := kube.List(ctx, &eips); err != nil || len(eips.Items) > 0 {
-			return fmt.Errorf("%d ExternalIPs: %w", len(eips.Items), err)
-		}
-		return nil
-	})
+	noExternalIPs(t)
 
 	back := func(ctx context.Context) error {
 		out, err := mni(ctx, "up", "--nodes", "2", "--pool", "default", "--peer", "default", "--no-hints")

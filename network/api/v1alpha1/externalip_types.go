@@ -20,6 +20,10 @@ type ExternalIPSpec struct {
 	// +kubebuilder:validation:MaxLength=15
 	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip(self).family() == 4",message="address must be an IPv4 address such as 203.0.113.5; IPv6 is not supported yet"
 	Address string `json:"address,omitempty"`
+	// Shared lets every NATGateway that names the ExternalIP have its address at the same time, also those of different VPCs: a PortBlock is
+	// one gateway's, so that no two have a port. No FloatingIP gets it. Default false: one has it at a time.
+	// +optional
+	Shared bool `json:"shared,omitempty"`
 }
 
 // ExternalIPUser is what an external address is used by.
@@ -45,7 +49,8 @@ type ExternalIPStatus struct {
 	// Pool is the name of the AddressPool that the address was taken from.
 	// +optional
 	Pool string `json:"pool,omitempty"`
-	// UsedBy is the one object that has the address now; absent while none has. Others that name the ExternalIP wait.
+	// UsedBy is the one object that has the address now; absent while none has. Others that name the ExternalIP wait. Of a shared one it is
+	// one of those that have the address, or name it.
 	// +optional
 	UsedBy *ExternalIPUser `json:"usedBy,omitempty"`
 	// Conditions: Ready (it has an address), and while they apply Reconciling or Stalled.
@@ -66,6 +71,7 @@ type ExternalIPStatus struct {
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="has(self.spec.address) == has(oldSelf.spec.address) && (!has(self.spec.address) || self.spec.address == oldSelf.spec.address)",message="spec.address cannot be changed; make a new ExternalIP"
+// +kubebuilder:validation:XValidation:rule="(has(self.spec.shared) && self.spec.shared) == (has(oldSelf.spec.shared) && oldSelf.spec.shared)",message="spec.shared cannot be changed; make a new ExternalIP"
 type ExternalIP struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
