@@ -175,12 +175,13 @@ soak: build ## Run the cloud for long under change and failure (SOAK=30m), and 1
 	@SOAK=$${SOAK:-30m} $(GO) test $(SYSTEM_TESTS) -timeout 0 -v $(GOTESTFLAGS) ./test/soak/...
 
 .PHONY: bench
-bench: build ## Measure start time, idle cost, the datapath, the controllers, the plugin and the gateway
+bench: build ## Measure start time, idle cost, the datapath, the controllers, the plugin, the gateway and the rules of admission
 	@$(GO) test -run '^$$' -bench . -timeout 30m $(GOTESTFLAGS) ./network/datapath
 	@$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 30m $(GOTESTFLAGS) ./network/controller
 	@$(GO) test -run '^$$' -bench Add -benchtime 300x -timeout 30m $(GOTESTFLAGS) ./network/daemon
 	@$(GO) test -run '^$$' -bench Latency -benchtime 2000x -timeout 30m $(GOTESTFLAGS) ./cmd/mni-gateway
 	@$(GO) test -run '^$$' -bench Watchers -benchtime 1x -timeout 30m $(GOTESTFLAGS) ./cmd/mni-gateway
+	@$(GO) test -run '^$$' -bench . -benchtime 1000x -timeout 30m $(GOTESTFLAGS) ./distro/manifests
 	@$(GO) test $(SYSTEM_TESTS) -timeout 60m -v $(GOTESTFLAGS) ./test/bench/...
 
 .PHONY: guest

@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -32,6 +33,8 @@ type program struct {
 	pid int
 	// login is ada's access token.
 	login string
+	// own are the command's rights.
+	own *rest.Config
 }
 
 // start starts the command, without the limits that would keep one user from being many.
@@ -73,7 +76,7 @@ func start(t testing.TB) *program {
 	})
 	w.url = "https://" + address
 	w.web, w.authority = browser(pool), readFile(t, cert)
-	p := &program{world: w, pid: cmd.Process.Pid}
+	p := &program{world: w, pid: cmd.Process.Pid, own: own}
 	w.eventually("the program answers", func() bool {
 		response, err := w.web.Post(w.url+"/login", "application/json", strings.NewReader(`{"name":"ada","password":"`+right+`"}`))
 		if err != nil {

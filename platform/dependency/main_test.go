@@ -52,7 +52,7 @@ func newTenant(t *testing.T) *tenant {
 	restConfig.QPS = -1
 	c, err := client.New(restConfig, client.Options{Scheme: scheme})
 	require.NoError(t, err)
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "tenant-"}}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "tenant-", Labels: map[string]string{"auth.mnicloud.jp/tenant-uid": "any"}}}
 	require.NoError(t, c.Create(t.Context(), ns))
 	return &tenant{t: t, Client: c, ctx: context.Background(), namespace: ns.Name}
 }

@@ -97,9 +97,10 @@ func TestCyclesAreRefusedAndWithoutTheWebhookEverythingElseGoesOn(t *testing.T) 
 	w := newTenant(t)
 	s := newServing(t)
 	registration := s.install(w)
-	rule := registration.Webhooks[0].Rules[0]
-	require.Equal(t, []string{"*"}, rule.Resources, "and not their statuses")
-	require.Equal(t, admissionregistrationv1.NamespacedScope, *rule.Scope, "and not Users: people log in without it")
+	for _, hook := range registration.Webhooks {
+		require.Equal(t, []string{"*"}, hook.Rules[0].Resources, "and not their statuses")
+		require.Equal(t, admissionregistrationv1.NamespacedScope, *hook.Rules[0].Scope, "and not Users: people log in without it")
+	}
 
 	// It is down: what depends on nothing is written, changed, said how it is, and deleted.
 	main := w.vpc("main")
@@ -136,6 +137,22 @@ func TestCyclesAreRefusedAndWithoutTheWebhookEverythingElseGoesOn(t *testing.T) 
 	refused(`{"spec":{"dependsOn":[{"kind":"Thing","name":"late"}]}}`, "the resource depends on itself: Vpc main -> Thing late -> Vpc main")
 	require.ErrorContains(t, w.Patch(w.ctx, thing, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"dependsOn":[{"kind":"Nothing","name":"x"}]}}`))), "there is no kind Nothing")
 	require.NoError(t, w.Delete(w.ctx, thing))
+	// Outside the tenants' namespaces too.
+	outside := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "outside-"}}
+	require.NoError(t, w.Create(w.ctx, outside))
+	elsewhere := w.thing("lab.mnicloud.jp", "elsewhere", kit.Dependency{Kind: "Nothing", Name: "x"})
+	elsewhere.SetNamespace(outside.Name)
+	require.ErrorContains(t, w.Create(w.ctx, elsewhere), "there is no kind Nothing")
+	// And of a version that Kubernetes' own kinds have, too.
+	stable := things("things.stable.mnicloud.jp")
+	stable.Spec.Versions[0].Name = "v1"
+	w.define(stable)
+	stays := w.thing("stable.mnicloud.jp", "stays", kit.Dependency{Kind: "Nothing", Name: "x"})
+	stays.SetAPIVersion("stable.mnicloud.jp/v1")
+	w.eventually("the kind is served, and its webhook asked", func() bool {
+		err := w.Create(w.ctx, stays.DeepCopy(), client.DryRunAll)
+		return err != nil && strings.Contains(err.Error(), "there is no kind Nothing")
+	})
 	// What comes later may be named before.
 	early := w.create(w.object("Vpc", "early", map[string]any{"cidr": "10.0.0.0/16"}, kit.Dependency{Kind: "Container", Name: "web"}))
 	w.untilTold(early, kit.ReasonNotFound)

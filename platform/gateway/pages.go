@@ -57,7 +57,7 @@ func (g *Gateway) pageHandler(whole, service string, below bool) http.HandlerFun
 		return func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, docs, http.StatusSeeOther) }
 	case whole+"/" == docs || strings.HasPrefix(whole, docs):
 		return g.docs
-	case !g.hasConsole(service):
+	case slices.Contains(notServices, service) || !g.hasConsole(service):
 		return nil
 	case !below:
 		return func(w http.ResponseWriter, r *http.Request) {

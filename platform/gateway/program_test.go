@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"context"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -156,6 +157,17 @@ func TestAKindMadeAtRunTimeIsServedAndGoesAgain(t *testing.T) {
 		"v1": true, "auth.mnicloud.jp/v1alpha1": true, "vpc.mnicloud.jp/v1alpha1": true, "ctr.mnicloud.jp/v1alpha1": true, "gadgets.mnicloud.jp/v1": true,
 		"auth/v1alpha1": true, "vpc/v1alpha1": true, "ctr/v1alpha1": true, "gadgets/v1": true, "auth/v1alpha": true, "vpc/v1alpha": true, "ctr/v1alpha": true,
 	}, served)
+
+	// One whose group is called like a part of the API takes nothing away.
+	shadow := gadgets(apiextensionsv1.NamespaceScoped)
+	shadow.Name, shadow.Spec.Group = "gadgets.apis.mnicloud.jp", "apis.mnicloud.jp"
+	_, err = crds.Create(t.Context(), shadow, metav1.CreateOptions{})
+	require.NoError(t, err)
+	w.eventually("it is described", func() bool {
+		return strings.Contains(w.send("alice", http.MethodGet, "/openapi/v3", "").body, "apis.mnicloud.jp")
+	})
+	require.Equal(t, 200, w.send("alice", http.MethodGet, vpcs, "").code)
+	require.NoError(t, crds.Delete(t.Context(), shadow.Name, metav1.DeleteOptions{}))
 
 	require.NoError(t, crds.Delete(t.Context(), "gadgets.gadgets.mnicloud.jp", metav1.DeleteOptions{}))
 	w.eventually("a kind that has gone is not served", func() bool { return w.send("alice", http.MethodGet, path, "").code == 404 })

@@ -115,7 +115,7 @@ func (s *Service) identity(ctx context.Context, user *authv1.User, kept metav1.O
 		return who, nil
 	}
 	var tenants authv1.TenantList
-	if err := s.read.List(ctx, &tenants); err != nil {
+	if err := s.read.List(ctx, &tenants, client.UnsafeDisableDeepCopy); err != nil { // they are only looked at, for each request, and may be many
 		return Identity{}, fmt.Errorf("list the Tenants of User %s: %w", user.Name, err)
 	}
 	who.Groups = narrow(groups(user, tenants.Items), kept, tenants.Items)

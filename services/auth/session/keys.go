@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -205,13 +206,36 @@ func (s *Service) sign(ctx context.Context, user, session string, until time.Tim
 	return text, expires, err
 }
 
-// verify reads an access token. ErrToken is all that is said of a bad one.
+// verified is an access token whose signature was found good.
+type verified struct {
+	claims claims
+	// name and key it was signed with.
+	name string
+	key  ed25519.PublicKey
+}
+
+// maxVerified is how many tokens of which a process remembers that they were signed with a key: to find that out takes longer than all else that
+// is looked at.
+const maxVerified = 4096
+
+// verify reads an access token. ErrToken is all that is said of a bad one. Only the signature's verification is remembered: the time and the key are
+// looked at each time.
 func (s *Service) verify(ctx context.Context, text string) (claims, error) {
-	var c claims
+	sum := sha256.Sum256([]byte(text))
+	var v verified
+	if known, ok := s.verified.Get(sum); ok {
+		v = known.(verified)
+		key, err := s.keys.verifying(ctx, v.name)
+		if err != nil {
+			return claims{}, err
+		}
+		if !v.key.Equal(key) || jwt.NewValidator(s.rules()...).Validate(v.claims) != nil {
+			return claims{}, ErrToken
+		}
+		return v.claims, nil
+	}
 	var trouble error
-	parser := jwt.NewParser(jwt.WithValidMethods([]string{jwt.SigningMethodEdDSA.Alg()}), jwt.WithIssuer(issuer), jwt.WithAudience(audience),
-		jwt.WithExpirationRequired(), jwt.WithTimeFunc(s.options.Now))
-	_, err := parser.ParseWithClaims(text, &c, func(t *jwt.Token) (any, error) {
+	_, err := jwt.NewParser(s.rules()...).ParseWithClaims(text, &v.claims, func(t *jwt.Token) (any, error) {
 		name, ok := t.Header["kid"].(string)
 		if !ok || t.Header["typ"] != "at+jwt" {
 			return nil, ErrToken
@@ -220,13 +244,23 @@ func (s *Service) verify(ctx context.Context, text string) (claims, error) {
 		if err != nil && !errors.Is(err, ErrToken) {
 			trouble = err
 		}
+		v.name, v.key = name, key
 		return key, err
 	})
 	switch {
 	case trouble != nil:
-		return c, trouble
-	case err != nil || c.Subject == "" || c.Session == "":
-		return c, ErrToken
+		return claims{}, trouble
+	case err != nil || v.claims.Subject == "" || v.claims.Session == "":
+		return claims{}, ErrToken
 	}
-	return c, nil
+	s.verified.Add(sum, v)
+	return v.claims, nil
+}
+
+// rules are what an access token must keep, beside its signature.
+func (s *Service) rules() []jwt.ParserOption {
+	return []jwt.ParserOption{
+		jwt.WithValidMethods([]string{jwt.SigningMethodEdDSA.Alg()}), jwt.WithIssuer(issuer), jwt.WithAudience(audience),
+		jwt.WithExpirationRequired(), jwt.WithTimeFunc(s.options.Now),
+	}
 }

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/lru"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	authv1 "github.com/mnicloud/mnicloud/services/auth/api/v1alpha1"
@@ -93,6 +94,8 @@ type Service struct {
 	read    client.Reader
 	options Options
 	keys    *keyring
+	// verified are access tokens, by their digests, whose signature was verified.
+	verified *lru.Cache
 	// slots bound how many passwords are compared at once: each takes a processor for a quarter of a second.
 	slots chan struct{}
 }
@@ -101,7 +104,10 @@ type Service struct {
 // system's namespace), or be live itself: who sends a request is looked up there first.
 func New(live client.Client, read client.Reader, options Options) *Service {
 	options = options.complete()
-	return &Service{live: live, read: read, options: options, keys: &keyring{client: live, options: options}, slots: make(chan struct{}, 2)}
+	return &Service{
+		live: live, read: read, options: options, keys: &keyring{client: live, options: options},
+		verified: lru.New(maxVerified), slots: make(chan struct{}, 2),
+	}
 }
 
 // secret is a token that only its holder knows: PREFIX_ID_SECRET. The ID finds the Secret that keeps the hash.

@@ -351,6 +351,16 @@ func TestKeysTurnAndOldTokensStayGoodUntilTheyExpire(t *testing.T) {
 	secret := &corev1.Secret{}
 	require.NoError(t, w.Get(w.ctx, client.ObjectKey{Namespace: authv1.SystemNamespace, Name: keysName}, secret))
 	require.Len(t, secret.Data, 1)
+
+	// A key that somebody takes away ends its tokens, also those that were found good before.
+	last := w.login()
+	_, err = w.Authenticate(w.ctx, last.Access)
+	require.NoError(t, err)
+	require.NoError(t, w.Delete(w.ctx, secret))
+	w.pass(keysFresh)
+	_, err = w.EnsureKeys(w.ctx)
+	require.NoError(t, err)
+	w.refused(last.Access)
 }
 
 func kid(t *testing.T, token string) string {
