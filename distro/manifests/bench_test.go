@@ -44,7 +44,7 @@ func BenchmarkWritesUnderTheRules(b *testing.B) {
 // inTurn reports, for creations and changes, how long they take with the rules, for each that they take without. Each number of a pair stands for itself
 // and the other only at the same moment, so the medians count.
 func inTurn(b *testing.B, bare, ruled *writer, namespace, kind string) {
-	var took = map[string][2][]time.Duration{}
+	took := map[string][2][]time.Duration{}
 	before := [2]float64{bare.metric(b, cpuSeconds), ruled.metric(b, cpuSeconds)}
 	judged, asked := ruled.metric(b, conditionSeconds), ruled.metric(b, webhookCalls)
 	for i := range b.N {
