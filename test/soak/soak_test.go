@@ -143,7 +143,7 @@ func (s *soak) makeTenant(ctx context.Context) (string, error) {
 		return "", nil
 	}
 	s.made++
-	tenant := cloud.Tenant{Cloud: s.cloud, Name: fmt.Sprintf("soak-%d", s.made)}
+	tenant := cloud.Tenant{Cloud: s.cloud, Name: fmt.Sprintf("soak-%d", s.made), Outside: true}
 	s.tenants[tenant.Name] = tenant
 	return tenant.Name, tenant.Create(ctx)
 }
