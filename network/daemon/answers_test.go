@@ -14,7 +14,7 @@ import (
 // The interface is there before its VPC's first Service, and connections through a Service outlive it.
 func TestAnInterfaceUsesItsVPCsFirstServiceAndItsConnectionsOutliveTheLast(t *testing.T) {
 	c := running(t)
-	c.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
+	c.shop()
 	red := c.subnet("red", "10.1.0.0/24", 1001, 1001)
 	client, backend := c.nodes[0].pod("client", red, "10.1.0.5", "198.18.0.5"), c.nodes[1].pod("backend", red, "10.1.0.6", "198.18.0.6")
 	client.mustAdd()

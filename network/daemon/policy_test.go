@@ -190,8 +190,7 @@ func TestPoliciesSurviveARestartOfTheDaemon(t *testing.T) {
 func TestNetworkPoliciesSelectPodsAcrossNodes(t *testing.T) {
 	c := running(t)
 	home := c.defaultSubnet()
-	shop := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}} // stays: nobody here ends namespaces
-	require.NoError(t, client.IgnoreAlreadyExists(c.client.Create(t.Context(), shop)))
+	c.shop()
 	pods := map[string]*pod{
 		"web": c.nodes[0].pod("web", home, "198.18.0.5", "198.18.0.5"), "db": c.nodes[1].pod("db", home, "198.18.0.6", "198.18.0.6"),
 		"batch": c.nodes[0].pod("batch", home, "198.18.0.7", "198.18.0.7"),
@@ -232,6 +231,12 @@ func TestNetworkPoliciesSelectPodsAcrossNodes(t *testing.T) {
 	require.NoError(t, c.client.Delete(t.Context(), policy))
 	require.NoError(t, c.client.Delete(t.Context(), allow))
 	ask("db", "198.18.0.5", "web to 198.18.0.6: hello")
+}
+
+// shop makes the namespace of the Pods. It stays: nobody here ends namespaces.
+func (c *cloud) shop() {
+	shop := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
+	require.NoError(c.t, client.IgnoreAlreadyExists(c.client.Create(c.t.Context(), shop)))
 }
 
 // object makes the Pod's object, with the UID that the interface says.
