@@ -150,9 +150,12 @@ func (r *externalIPReconciler) finalize(ctx context.Context, eip *netv1.External
 		return nil
 	}
 	base := eip.DeepCopy()
-	user, err := r.user(ctx, eip)
-	if err != nil {
-		return err
+	var user *netv1.ExternalIPUser
+	if eip.Status.Address != "" { // otherwise who names it has nothing of it, and gets nothing
+		var err error
+		if user, err = r.user(ctx, eip); err != nil {
+			return err
+		}
 	}
 	eip.Status.UsedBy = user
 	if user != nil {

@@ -139,6 +139,16 @@ func TestASharedExternalIPIsHadByEveryNATGatewayThatNamesIt(t *testing.T) {
 	w.restart()
 	require.Equal(t, "NATGateway", w.eipSays("e", eipReady).Status.UsedBy.Kind)
 
+	// One without an address keeps nobody, and goes.
+	empty := newExternalIP("empty", "nowhere", "")
+	empty.Spec.Shared = true
+	w.make(empty, newGateway("hopeful", "red", []string{"empty"}))
+	w.natSays("hopeful", "spec.externalIPs[0]: ExternalIP empty ")
+	w.remove(empty)
+	w.absent(newExternalIP("empty", "", ""))
+	w.remove(newGateway("hopeful", "", nil))
+	w.absent(newGateway("hopeful", "", nil))
+
 	// It goes with the last that names it, whoever came first; who comes now gets nothing.
 	block := w.portBlock("203.0.113.3.1024", "203.0.113.3", "one", "blue", 1024)
 	w.remove(shared)

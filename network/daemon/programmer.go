@@ -58,9 +58,7 @@ func (p *programmer) Attach(ctx context.Context, record attachment.Record, link 
 		return err
 	}
 	p.number(state)
-	if err := p.keepAnswers(state); err != nil {
-		return err
-	}
+	p.keepAnswers(state)
 	newVPC := !p.vpcs[a.Interface.VPCID]
 	if err := p.set(state.Of(a, newVPC)); err != nil {
 		return err
@@ -173,14 +171,14 @@ func (p *programmer) syncLocked(ctx context.Context) error {
 		}
 	}
 	d := p.datapath
-	changes, err := d.Members.Sync(state.Members)
-	note("members", changes, err)
-	changes, err = d.Subnets.Sync(state.Subnets)
+	changes, err := d.Subnets.Sync(state.Subnets)
 	note("Subnets", changes, err)
 	changes, err = d.Routes.Sync(state.Routes)
 	note("routes", changes, err)
 	changes, err = d.Endpoints.Sync(state.Endpoints)
 	note("endpoints", changes, err)
+	changes, err = d.Members.Sync(state.Members) // what has an endpoint is taken for one, so of who goes those go first
+	note("members", changes, err)
 	changes, err = d.Forwarders.Sync(state.Forwarders)
 	note("forwarders", changes, err)
 	changes, err = d.Hops.Sync(state.Hops)
@@ -192,17 +190,15 @@ func (p *programmer) syncLocked(ctx context.Context) error {
 	changes, err = d.NAT.Sync(state.NAT)
 	note("NATGateways", changes, err)
 	p.number(state)
-	if err := p.keepAnswers(state); err != nil {
-		return errors.Join(append(errs, err)...)
-	}
+	p.keepAnswers(state)
 	changes, err = d.NICs.Sync(state.NICs)
 	note("interfaces", changes, err)
 	if err == nil { // no interface has an old one any more
 		changes, err = d.Policies.Collect(policiesOf(state))
 		note("policies", changes, err)
+		changes, err = d.Services.Sync(state.Services) // interfaces look for their answers by now
+		note("Services", changes, err)
 	}
-	changes, err = d.Services.Sync(state.Services) // interfaces look for their answers by now
-	note("Services", changes, err)
 	if total > 0 {
 		p.log.Debug("maps changed", "entries", total)
 	}

@@ -52,6 +52,9 @@ func TestAPodsOwnVXLANIsDropped(t *testing.T) {
 	n.receives(c.nodes[1].address, 1, arp).isDropped(bpfDropReasonDROP_UNKNOWN_ETHERTYPE)
 	cut := build(ethernet(c.web2.nic.MAC, c.web1.nic.MAC, layers.EthernetTypeIPv4), ipv4(c.web2.nic.Address, c.web1.nic.Address, layers.IPProtocolTCP))
 	n.receives(c.nodes[1].address, 1, cut).isDropped(bpfDropReasonDROP_MALFORMED)
+	for _, of := range [][]byte{arp, cut} { // whatever a stranger sends
+		n.receives(addr("192.0.2.9"), 1, of).isDropped(bpfDropReasonDROP_UNKNOWN_MEMBER)
+	}
 }
 
 func TestAHostReachesOrdinaryPodsAndIsAnswered(t *testing.T) {

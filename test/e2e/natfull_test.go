@@ -38,6 +38,11 @@ func TestManyVPCsLeaveByOneExternalAddressFromTheSamePortsAndNoneIsConfused(t *t
 	eip := &netv1.ExternalIP{ObjectMeta: objectMeta("", "crowd"), Spec: netv1.ExternalIPSpec{Shared: true}}
 	create(t, eip)
 	var gateways []client.Object
+	t.Cleanup(func() { // of a test that failed
+		for _, o := range append(gateways, eip) {
+			_ = kube.Delete(context.WithoutCancel(t.Context()), o)
+		}
+	})
 	var containers []*ctrv1.Container
 	for i := range vpcs {
 		namespace := tenant(t, fmt.Sprint("crowd-", i))
@@ -54,11 +59,6 @@ func TestManyVPCsLeaveByOneExternalAddressFromTheSamePortsAndNoneIsConfused(t *t
 		create(t, gateway)
 		gateways = append(gateways, gateway)
 	}
-	t.Cleanup(func() { // of a test that failed
-		for _, o := range append(gateways, eip) {
-			_ = kube.Delete(context.WithoutCancel(t.Context()), o)
-		}
-	})
 	ready(t, containers...)
 	var all []*ports
 	for i, c := range containers {
@@ -260,7 +260,7 @@ func TestAStormOfFlowsAtTwiceTheTablesSizeBreaksNoneThatStillSends(t *testing.T)
 	vpcWithSubnets(t, namespace)
 	startOutside(t)
 	l := openLedger(t)
-	out, err := exec.CommandContext(t.Context(), "ip", "route", "add", "blackhole", stormRange).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "ip", "route", "replace", "blackhole", stormRange).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	t.Cleanup(func() { _ = exec.Command("ip", "route", "del", "blackhole", stormRange).Run() })
 	keeper, stormer := shell(namespace, "keeper", "a", nodes[0]), shell(namespace, "stormer", "a", nodes[0])

@@ -136,6 +136,46 @@ func TestFreeBlocksAreOfTheFirstAddressWhileItHasSome(t *testing.T) {
 	require.NotEqual(t, all[0].Name, FreePortBlocks(in, g, 1)[0].Name, "another node begins elsewhere")
 }
 
+// A tenant that opens as many connections as it can leaves the others of a shared address their part.
+func TestAGatewayGrowsByNoMoreThanItsPartOfAnAddressThatOthersHave(t *testing.T) {
+	in := sharing(t)
+	g := &in.NATGateways[0]
+	g.Status.Addresses = []string{"203.0.113.5"}
+	in.PortBlocks = nil
+	for i := range int32(3) {
+		other := *g.DeepCopy()
+		other.Name, other.Status.Subnets = fmt.Sprint("other-", i), nil
+		in.NATGateways = append(in.NATGateways, other)
+	}
+	g = &in.NATGateways[0]
+	const part = 126 / 4
+	for i := range int32(part - 2) { // of both nodes
+		in.PortBlocks = append(in.PortBlocks, claimed("203.0.113.5", netv1.FirstNATPort+i*netv1.PortBlockSize, fmt.Sprint("node-", 1+i%2), "out", int(i)))
+	}
+	grow := map[string]int{"out": 16}
+	require.Equal(t, 2, PlanPortBlocks(in, grow).Claim["out"])
+	require.NotEmpty(t, FreePortBlocks(in, g, 2))
+	for i := range int32(2) {
+		in.PortBlocks = append(in.PortBlocks, claimed("203.0.113.5", 60_000/512*512+i*netv1.PortBlockSize, "node-1", "out", int(100+i)))
+	}
+	require.Zero(t, PlanPortBlocks(in, grow).Claim["out"])
+	require.Empty(t, FreePortBlocks(in, g, 1))
+
+	// Not on another address, nor on a node that has none.
+	g.Status.Addresses = append(g.Status.Addresses, "203.0.113.9")
+	require.Equal(t, 16, PlanPortBlocks(in, grow).Claim["out"])
+	require.Equal(t, "203.0.113.9", FreePortBlocks(in, g, 1)[0].Spec.Address)
+	g.Status.Addresses = g.Status.Addresses[:1]
+	for i := range in.PortBlocks {
+		in.PortBlocks[i].Spec.Node = "node-2"
+	}
+	require.Equal(t, 1, PlanPortBlocks(in, grow).Claim["out"])
+	require.Len(t, FreePortBlocks(in, g, 1), 1)
+	// Alone it may have all.
+	in.NATGateways = in.NATGateways[:1]
+	require.Equal(t, 16, PlanPortBlocks(in, grow).Claim["out"])
+}
+
 func TestIdleBlocksButOneGoBackWhenTheyBeginNothingAnyMore(t *testing.T) {
 	in := sharing(t)
 	in.PortBlocks = append(in.PortBlocks, claimed("203.0.113.5", 3072, "node-1", "out", 0))

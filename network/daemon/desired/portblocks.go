@@ -3,6 +3,7 @@ package desired
 import (
 	"fmt"
 	"hash/fnv"
+	"slices"
 
 	netv1 "github.com/mnicloud/mnicloud/network/api/v1alpha1"
 )
@@ -40,12 +41,42 @@ func PlanPortBlocks(in Input, grow map[string]int) PortBlockPlan {
 			plan.Return = append(plan.Return, b)
 		}
 	}
-	for name := range needed {
-		if n := max(1-have[name], grow[name]); n > 0 {
+	for name, gateway := range needed {
+		first := 1 - have[name]
+		if n := max(first, min(grow[name], roomOf(in, gateway))); n > 0 {
 			plan.Claim[name] = n
 		}
 	}
 	return plan
+}
+
+// blocksOfAddress is how many PortBlocks an external address has.
+const blocksOfAddress = (1<<16 - int(netv1.FirstNATPort)) / int(netv1.PortBlockSize)
+
+// roomOf is how many more blocks a gateway may grow by.
+func roomOf(in Input, gateway *netv1.NATGateway) (n int) {
+	for _, address := range gateway.Status.Addresses {
+		n += max(0, roomAt(in, gateway, address))
+	}
+	return n
+}
+
+// roomAt is how many more blocks of an address a gateway may grow by. Of one that others have, too, it gets an equal part, so that none of them uses it up;
+// a node's first block is not asked about it.
+func roomAt(in Input, gateway *netv1.NATGateway, address string) int {
+	others := 0
+	for i := range in.NATGateways {
+		if g := &in.NATGateways[i]; g.Name != gateway.Name && slices.Contains(g.Status.Addresses, address) {
+			others++
+		}
+	}
+	held := 0
+	for i := range in.PortBlocks {
+		if b := &in.PortBlocks[i]; b.Spec.NATGateway == gateway.Name && b.Spec.Address == address {
+			held++
+		}
+	}
+	return max(1, blocksOfAddress/(1+others)) - held
 }
 
 // neededGateways are those that serve a Subnet with an interface that is, or is to be, on this node.
@@ -69,24 +100,29 @@ func neededGateways(in Input) map[string]*netv1.NATGateway {
 	return needed
 }
 
-// FreePortBlocks are up to n blocks of a gateway that nobody has, as far as is known: of its first address while that has some. Each
-// node begins its search elsewhere, so that two seldom ask for the same.
+// FreePortBlocks are up to n blocks of a gateway that nobody has, as far as is known: of its first address while that has some, and while the
+// gateway may grow there, unless it is this node's first. Each node begins its search elsewhere, so that two seldom ask for the same.
 func FreePortBlocks(in Input, gateway *netv1.NATGateway, n int) []*netv1.PortBlock {
 	taken := map[string]bool{}
 	for i := range in.PortBlocks {
 		taken[in.PortBlocks[i].Name] = true
 	}
-	const blocks = (1<<16 - int(netv1.FirstNATPort)) / int(netv1.PortBlockSize)
+	first := !slices.ContainsFunc(OwnPortBlocks(in), func(b *netv1.PortBlock) bool {
+		return b.Spec.NATGateway == gateway.Name && !in.GivenBack[b.Name] && !in.Draining[b.Name]
+	})
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(in.Node))
 	var free []*netv1.PortBlock
 	for _, address := range gateway.Status.Addresses {
-		for i := range blocks {
-			first := netv1.FirstNATPort + int32((int(h.Sum32())+i)%blocks)*netv1.PortBlockSize
+		if !first && roomAt(in, gateway, address) <= 0 {
+			continue
+		}
+		for i := range blocksOfAddress {
+			port := netv1.FirstNATPort + int32((int(h.Sum32())+i)%blocksOfAddress)*netv1.PortBlockSize
 			b := &netv1.PortBlock{Spec: netv1.PortBlockSpec{
-				Address: address, FirstPort: first, Size: netv1.PortBlockSize, Node: in.Node, NATGateway: gateway.Name,
+				Address: address, FirstPort: port, Size: netv1.PortBlockSize, Node: in.Node, NATGateway: gateway.Name,
 			}}
-			b.Name = fmt.Sprintf("%s.%d", address, first)
+			b.Name = fmt.Sprintf("%s.%d", address, port)
 			if taken[b.Name] {
 				continue
 			}

@@ -160,7 +160,7 @@ static __always_inline int from_member(struct __sk_buff *skb)
 	if (!error)
 		error = parse_ipv4(skb, &p);
 	if (error)
-		return error;
+		return bpf_map_lookup_elem(&members, &member) ? error : DROP(DROP_UNKNOWN_MEMBER);
 	key.vni = tunnel.tunnel_id;
 	key.address = ipv4(p.source);
 	struct endpoint *source = bpf_map_lookup_elem(&endpoints, &key);
