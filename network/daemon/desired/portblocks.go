@@ -43,7 +43,8 @@ func PlanPortBlocks(in Input, grow map[string]int) PortBlockPlan {
 	}
 	for name, gateway := range needed {
 		first := 1 - have[name]
-		if n := max(first, min(grow[name], roomOf(in, gateway))); n > 0 {
+		// Without room one is asked for nevertheless, so that it is told that there is none.
+		if n := max(first, min(grow[name], max(1, roomOf(in, gateway)))); n > 0 {
 			plan.Claim[name] = n
 		}
 	}
