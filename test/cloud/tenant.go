@@ -53,25 +53,19 @@ metadata: {name: shell, namespace: %[1]s}
 spec: {subnet: a, node: node-1, image: "%[3]s", command: [sleep, "1000000"]}
 `
 
-const outsideManifest = `
+const publishedManifest = `
 ---
 apiVersion: vpc.mnicloud.jp/v1alpha1
 kind: ExternalIP
-metadata: {name: %[1]s-1, namespace: %[1]s}
+metadata: {name: %[2]s, namespace: %[1]s}
 ---
 apiVersion: vpc.mnicloud.jp/v1alpha1
 kind: FloatingIP
-metadata: {name: %[1]s-1, namespace: %[1]s}
-spec: {externalIP: %[1]s-1, target: {type: containers, name: %[1]s-1}}
----
-apiVersion: vpc.mnicloud.jp/v1alpha1
-kind: ExternalIP
-metadata: {name: %[1]s-2, namespace: %[1]s}
----
-apiVersion: vpc.mnicloud.jp/v1alpha1
-kind: FloatingIP
-metadata: {name: %[1]s-2, namespace: %[1]s}
-spec: {externalIP: %[1]s-2, target: {type: containers, name: %[1]s-2}}
+metadata: {name: %[2]s, namespace: %[1]s}
+spec: {externalIP: %[2]s, target: {type: containers, name: %[2]s}}
+`
+
+const outwardManifest = `
 ---
 apiVersion: vpc.mnicloud.jp/v1alpha1
 kind: ExternalIP
@@ -87,7 +81,10 @@ spec: {vpc: main, externalIPs: [nat]}
 func (t Tenant) Create(ctx context.Context) error {
 	manifest := fmt.Sprintf(tenantManifest, t.Name, Whoami, Busybox)
 	if t.Outside {
-		manifest += fmt.Sprintf(outsideManifest, t.Name)
+		for _, server := range t.Servers() {
+			manifest += fmt.Sprintf(publishedManifest, t.Name, server)
+		}
+		manifest += fmt.Sprintf(outwardManifest, t.Name)
 	}
 	_, err := t.Cloud.MniInput(ctx, manifest, "apply", "-f", "-")
 	return err

@@ -84,6 +84,8 @@ func keepsRoutes(t *testing.T, want map[string]int) (lost func() string) {
 				}
 			}
 			select {
+			case <-t.Context().Done(): // the test failed elsewhere
+				return
 			case <-stop:
 				result <- ""
 				return
