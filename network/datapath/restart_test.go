@@ -121,40 +121,76 @@ func TestDetachingIsRepeatableAndForgetsTheCounters(t *testing.T) {
 }
 
 func TestPinsOfDeadLinksAreCollected(t *testing.T) {
-	r := newReality(t, false)
-	n := r.nodes[0]
-	removed, err := n.CollectLinks()
-	require.NoError(t, err)
-	require.Zero(t, removed)
-	require.NoError(t, n.Links().LinkDel(r.a1.HostLink))
-	removed, err = n.CollectLinks()
-	require.NoError(t, err)
-	require.Equal(t, 1, removed)
-	// The interface's number may come back as another's.
-	require.NoError(t, n.Links().LinkDel(r.a3.HostLink))
-	reused := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "reused", Index: r.a3.ifindex()}}
-	require.NoError(t, n.Links().LinkAdd(reused))
-	require.NoError(t, n.Do(func() error { return n.AttachPod(r.a3.ifindex()) }))
-	removed, err = n.CollectLinks()
-	require.NoError(t, err)
-	require.Zero(t, removed)
+	eachMode(t, func(t *testing.T, r *reality) {
+		n := r.nodes[0]
+		collects := func(want int) {
+			t.Helper()
+			if r.clsact { // a filter goes with its interface
+				want = 0
+			}
+			removed, err := n.CollectLinks()
+			require.NoError(t, err)
+			require.Equal(t, want, removed)
+		}
+		collects(0)
+		require.NoError(t, n.Links().LinkDel(r.a1.HostLink))
+		collects(1)
+		// The interface's number may come back as another's.
+		require.NoError(t, n.Links().LinkDel(r.a3.HostLink))
+		reused := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "reused", Index: r.a3.ifindex()}}
+		require.NoError(t, n.Links().LinkAdd(reused))
+		require.NoError(t, n.Do(func() error { return n.AttachPod(r.a3.ifindex()) }))
+		collects(0)
+	})
 }
 
 func TestRemoveLeavesNothing(t *testing.T) {
-	r := newReality(t, false)
-	n := r.nodes[0]
-	require.NoError(t, n.Close())
-	require.NoError(t, Remove(n.config.PinPath))
-	_, err := os.Stat(n.config.PinPath)
-	require.ErrorIs(t, err, os.ErrNotExist)
-	require.NoError(t, Remove(n.config.PinPath))
-	var attached *link.QueryResult
-	require.NoError(t, n.Do(func() (err error) {
-		attached, err = link.QueryPrograms(link.QueryOptions{Target: r.a1.ifindex(), Attach: ebpf.AttachTCXIngress})
-		return err
+	eachMode(t, func(t *testing.T, r *reality) {
+		n := r.nodes[0]
+		require.Contains(t, n.attachedTo(t, r.a1.ifindex()), bpfProgPodEgress)
+		uplink := n.Link(testnet.UplinkName).Attrs().Index
+		require.Contains(t, n.attachedTo(t, uplink), bpfProgUplinkIngress)
+		require.NoError(t, n.Close())
+		require.NoError(t, n.Do(func() error { return Remove(n.config.PinPath) }))
+		_, err := os.Stat(n.config.PinPath)
+		require.ErrorIs(t, err, os.ErrNotExist)
+		require.NoError(t, n.Do(func() error { return Remove(n.config.PinPath) }))
+		require.Empty(t, n.attachedTo(t, uplink))
+		if !r.clsact { // the filters of its own interfaces go with those
+			require.Empty(t, n.attachedTo(t, r.a1.ifindex()))
+		}
+		n.Datapath = nil
+	})
+}
+
+// attachedTo names the programs at an interface's ingress.
+func (n *realNode) attachedTo(t *testing.T, ifindex int) []string {
+	var names []string
+	require.NoError(t, n.Do(func() error {
+		l, err := netlink.LinkByIndex(ifindex)
+		require.NoError(t, err)
+		filters, err := netlink.FilterList(l, netlink.HANDLE_MIN_INGRESS)
+		if err == nil { // else it has no ingress
+			for _, filter := range filters {
+				names = append(names, filter.(*netlink.BpfFilter).Name)
+			}
+		}
+		if kernelMode.Mode != ModeTCX {
+			return nil
+		}
+		attached, err := link.QueryPrograms(link.QueryOptions{Target: ifindex, Attach: ebpf.AttachTCXIngress})
+		require.NoError(t, err)
+		for _, a := range attached.Programs {
+			program, err := ebpf.NewProgramFromID(a.ID)
+			require.NoError(t, err)
+			info, err := program.Info()
+			require.NoError(t, err)
+			names = append(names, info.Name)
+			require.NoError(t, program.Close())
+		}
+		return nil
 	}))
-	require.Empty(t, attached.Programs)
-	n.Datapath = nil
+	return names
 }
 
 func TestAPinPathThatIsNoBPFFSIsExplained(t *testing.T) {

@@ -170,37 +170,38 @@ func TestAnUpgradeThatIsKilledAtAnyStepIsFinishedByTheNextStart(t *testing.T) {
 }
 
 func TestFoldersOfTablesThatWereMadeOrRemovedInPartAreNoObstacle(t *testing.T) {
-	r := newReality(t, true)
-	traffic, n := r.traffic(), r.nodes[0]
-	removeHalf := func(dir string) {
-		require.NoError(t, os.Remove(filepath.Join(dir, completeName)))
-		pins, err := os.ReadDir(dir)
-		require.NoError(t, err)
-		for _, pin := range pins[:len(pins)/2] {
-			require.NoError(t, os.Remove(filepath.Join(dir, pin.Name())))
+	eachMode(t, func(t *testing.T, r *reality) {
+		traffic, n := r.traffic(), r.nodes[0]
+		removeHalf := func(dir string) {
+			require.NoError(t, os.Remove(filepath.Join(dir, completeName)))
+			pins, err := os.ReadDir(dir)
+			require.NoError(t, err)
+			for _, pin := range pins[:len(pins)/2] {
+				require.NoError(t, os.Remove(filepath.Join(dir, pin.Name())))
+			}
 		}
-	}
-	own := r.layouts(n)[0]
-	r.object = otherlayout.LoadBpf
-	r.loadNode(0) // it is killed while it makes its tables
-	made := slices.DeleteFunc(r.layouts(n), func(dir string) bool { return dir == own })
-	require.Len(t, made, 1)
-	removeHalf(made[0])
-	r.loadNode(0)
-	require.NoError(t, n.carry(flows)) // and while it removes the former ones: all programs are its own
-	require.NoError(t, n.whileMirroring(func() error {
-		for _, attach := range r.attachments(n) {
-			require.NoError(t, n.Do(attach))
-		}
-		return nil
-	}))
-	awaitPrograms()
-	require.NoError(t, n.carry(flows))
-	removeHalf(own)
-	r.loadNode(0)
-	r.attachNode(n)
-	r.isSettled(n)
-	traffic.isWhole()
+		own := r.layouts(n)[0]
+		r.object = otherlayout.LoadBpf
+		r.loadNode(0) // it is killed while it makes its tables
+		made := slices.DeleteFunc(r.layouts(n), func(dir string) bool { return dir == own })
+		require.Len(t, made, 1)
+		removeHalf(made[0])
+		r.loadNode(0)
+		require.NoError(t, n.carry(flows)) // and while it removes the former ones: all programs are its own
+		require.NoError(t, n.whileMirroring(func() error {
+			for _, attach := range r.attachments(n) {
+				require.NoError(t, n.Do(attach))
+			}
+			return nil
+		}))
+		awaitPrograms()
+		require.NoError(t, n.carry(flows))
+		removeHalf(own)
+		r.loadNode(0)
+		r.attachNode(n)
+		r.isSettled(n)
+		traffic.isWhole()
+	})
 }
 
 func TestTheFirstVersionsTablesAreTakenOver(t *testing.T) {
@@ -303,7 +304,7 @@ func TestWhatWasRemovedWhileTheFormerTablesWereThereDoesNotComeBack(t *testing.T
 }
 
 func TestProgramsThatOnlyAnotherVersionHasAreRemoved(t *testing.T) {
-	r := newReality(t, false)
+	r := newReality(t, false) // with clsact a filter is replaced by whatever another version has at its place
 	n := r.nodes[0]
 	ifindex := n.Link(testnet.UplinkName).Attrs().Index
 	require.NoError(t, n.Do(func() error { return n.Datapath.attach(bpfProgVxlanIngress, "later", ifindex) }))

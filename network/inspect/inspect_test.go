@@ -119,77 +119,79 @@ func TestATraceFollowsExternalAddressesInAndOut(t *testing.T) {
 }
 
 func TestATraceNamesThePolicyThatDecides(t *testing.T) {
-	w := newWorld(t, true)
-	w.cache.police(t, datapath.Policy{Rules: []datapath.Rule{{
-		Peers: []datapath.Peer{{Prefix: netip.MustParsePrefix("10.0.1.11/32")}}, Ports: []datapath.Ports{{Protocol: datapath.TCP, First: 8080, Last: 8080}},
-	}}})
-	trace := w.trace("team/web", "10.0.1.13", 8080)
-	require.Contains(t, trace.texts(), "node-1 ingress-policy: a rule of the ingress policy of team/cache (SecurityGroups group-of-cache) admits what is let in from 10.0.1.11")
-	require.Equal(t, VerdictDelivered, trace.Verdict)
-	trace = w.trace("team/web", "10.0.1.13", 22)
-	require.Contains(t, trace.texts(), "node-1 ingress-policy: no rule of the ingress policy of team/cache (SecurityGroups group-of-cache) admits what is let in from 10.0.1.11")
-	require.Equal(t, "policy_ingress", trace.Reason)
+	eachMode(t, func(t *testing.T, w *world) {
+		w.cache.police(t, datapath.Policy{Rules: []datapath.Rule{{
+			Peers: []datapath.Peer{{Prefix: netip.MustParsePrefix("10.0.1.11/32")}}, Ports: []datapath.Ports{{Protocol: datapath.TCP, First: 8080, Last: 8080}},
+		}}})
+		trace := w.trace("team/web", "10.0.1.13", 8080)
+		require.Contains(t, trace.texts(), "node-1 ingress-policy: a rule of the ingress policy of team/cache (SecurityGroups group-of-cache) admits what is let in from 10.0.1.11")
+		require.Equal(t, VerdictDelivered, trace.Verdict)
+		trace = w.trace("team/web", "10.0.1.13", 22)
+		require.Contains(t, trace.texts(), "node-1 ingress-policy: no rule of the ingress policy of team/cache (SecurityGroups group-of-cache) admits what is let in from 10.0.1.11")
+		require.Equal(t, "policy_ingress", trace.Reason)
 
-	// A trace leaves no flow behind; a packet does.
-	flows, err := w.Connections(Filter{}, netip.Addr{})
-	require.NoError(t, err)
-	require.Empty(t, flows)
-	_, err = w.web.Ask("tcp", "10.0.1.13:8080", testnet.Timeout)
-	require.NoError(t, err)
-	flows, err = w.Connections(Filter{VPC: "red", Namespace: "team", Pod: "cache"}, addr("10.0.1.11"))
-	require.NoError(t, err)
-	require.Len(t, flows, 1)
-	require.Equal(t, KindPolicy, flows[0].Kind)
-	require.Equal(t, "tcp", flows[0].Protocol)
-	require.Equal(t, "10.0.1.13:8080", flows[0].Destination)
-	require.Contains(t, []string{"established", "closing"}, flows[0].State)
-	require.Less(t, flows[0].AgeSeconds, int64(60))
-	for _, none := range []Filter{{VPC: "blue"}, {Namespace: "nobody"}, {Pod: "web"}, {Node: "node-2"}} {
-		flows, err = w.Connections(none, netip.Addr{})
+		// A trace leaves no flow behind; a packet does.
+		flows, err := w.Connections(Filter{}, netip.Addr{})
 		require.NoError(t, err)
-		require.Empty(t, flows, "%+v", none)
-	}
+		require.Empty(t, flows)
+		_, err = w.web.Ask("tcp", "10.0.1.13:8080", testnet.Timeout)
+		require.NoError(t, err)
+		flows, err = w.Connections(Filter{VPC: "red", Namespace: "team", Pod: "cache"}, addr("10.0.1.11"))
+		require.NoError(t, err)
+		require.Len(t, flows, 1)
+		require.Equal(t, KindPolicy, flows[0].Kind)
+		require.Equal(t, "tcp", flows[0].Protocol)
+		require.Equal(t, "10.0.1.13:8080", flows[0].Destination)
+		require.Contains(t, []string{"established", "closing"}, flows[0].State)
+		require.Less(t, flows[0].AgeSeconds, int64(60))
+		for _, none := range []Filter{{VPC: "blue"}, {Namespace: "nobody"}, {Pod: "web"}, {Node: "node-2"}} {
+			flows, err = w.Connections(none, netip.Addr{})
+			require.NoError(t, err)
+			require.Empty(t, flows, "%+v", none)
+		}
+	})
 }
 
 func TestServicesAndHostsAreTracedAndTheirConnectionsListed(t *testing.T) {
-	w := newWorld(t, false)
-	n := w.nodes[0]
-	key := datapath.ServiceKey{VPCID: 7, Address: addr("198.19.0.10"), Port: 80, Protocol: datapath.TCP}
-	_, err := n.Services.Sync(map[datapath.ServiceKey]datapath.Service{
-		key: {Backends: []datapath.Backend{{Address: addr("10.0.2.12"), Port: 8080}}},
-	})
-	require.NoError(t, err)
-	trace := w.trace("team/web", "198.19.0.10", 80)
-	require.Contains(t, trace.texts(), "node-1 service: a Service: it goes to the backend 10.0.2.12:8080")
-	require.Equal(t, VerdictDelivered, trace.Verdict)
-	trace = w.trace("team/web", "198.19.0.11", 80)
-	require.Equal(t, "unknown_service", trace.Reason)
-	require.Contains(t, trace.Told, "Unreachable")
-	_, err = w.web.Ask("tcp", "198.19.0.10:80", testnet.Timeout)
-	require.NoError(t, err)
-	flows, err := w.Connections(Filter{}, addr("10.0.2.12"))
-	require.NoError(t, err)
-	require.Len(t, flows, 1)
-	require.Equal(t, KindService, flows[0].Kind)
-	require.Equal(t, "team/web", flows[0].Name())
-	require.Equal(t, "10.0.2.12:8080", flows[0].Translated)
+	eachMode(t, func(t *testing.T, w *world) {
+		n := w.nodes[0]
+		key := datapath.ServiceKey{VPCID: 7, Address: addr("198.19.0.10"), Port: 80, Protocol: datapath.TCP}
+		_, err := n.Services.Sync(map[datapath.ServiceKey]datapath.Service{
+			key: {Backends: []datapath.Backend{{Address: addr("10.0.2.12"), Port: 8080}}},
+		})
+		require.NoError(t, err)
+		trace := w.trace("team/web", "198.19.0.10", 80)
+		require.Contains(t, trace.texts(), "node-1 service: a Service: it goes to the backend 10.0.2.12:8080")
+		require.Equal(t, VerdictDelivered, trace.Verdict)
+		trace = w.trace("team/web", "198.19.0.11", 80)
+		require.Equal(t, "unknown_service", trace.Reason)
+		require.Contains(t, trace.Told, "Unreachable")
+		_, err = w.web.Ask("tcp", "198.19.0.10:80", testnet.Timeout)
+		require.NoError(t, err)
+		flows, err := w.Connections(Filter{}, addr("10.0.2.12"))
+		require.NoError(t, err)
+		require.Len(t, flows, 1)
+		require.Equal(t, KindService, flows[0].Kind)
+		require.Equal(t, "team/web", flows[0].Name())
+		require.Equal(t, "10.0.2.12:8080", flows[0].Translated)
 
-	// A node opens a connection to an infrastructure address.
-	w.web.nic.Infrastructure = addr("198.18.0.51")
-	w.web.set()
-	require.NoError(t, n.Endpoints.Set(datapath.EndpointKey{VNI: 1, Address: addr("198.18.0.51")},
-		datapath.Endpoint{VPCID: 7, Kind: datapath.EndpointInfrastructure, Ifindex: uint32(w.web.HostLink.Attrs().Index)}))
-	trace = w.trace("node/node-1", "198.18.0.51", 8080)
-	require.Equal(t, "host_egress", trace.Steps[0].Program)
-	require.Contains(t, trace.texts(), "node-1 infrastructure-address: an infrastructure address: it is 10.0.1.11 in VPC red")
-	require.Equal(t, VerdictDelivered, trace.Verdict)
-	_, err = n.Ask("tcp", "198.18.0.51:8080", testnet.Timeout)
-	require.NoError(t, err)
-	flows, err = w.Connections(Filter{}, addr("198.18.0.51"))
-	require.NoError(t, err)
-	require.Len(t, flows, 1)
-	require.Equal(t, KindInfrastructure, flows[0].Kind)
-	require.Equal(t, "10.0.1.11:8080", flows[0].Translated)
+		// A node opens a connection to an infrastructure address.
+		w.web.nic.Infrastructure = addr("198.18.0.51")
+		w.web.set()
+		require.NoError(t, n.Endpoints.Set(datapath.EndpointKey{VNI: 1, Address: addr("198.18.0.51")},
+			datapath.Endpoint{VPCID: 7, Kind: datapath.EndpointInfrastructure, Ifindex: uint32(w.web.HostLink.Attrs().Index)}))
+		trace = w.trace("node/node-1", "198.18.0.51", 8080)
+		require.Equal(t, "host_egress", trace.Steps[0].Program)
+		require.Contains(t, trace.texts(), "node-1 infrastructure-address: an infrastructure address: it is 10.0.1.11 in VPC red")
+		require.Equal(t, VerdictDelivered, trace.Verdict)
+		_, err = n.Ask("tcp", "198.18.0.51:8080", testnet.Timeout)
+		require.NoError(t, err)
+		flows, err = w.Connections(Filter{}, addr("198.18.0.51"))
+		require.NoError(t, err)
+		require.Len(t, flows, 1)
+		require.Equal(t, KindInfrastructure, flows[0].Kind)
+		require.Equal(t, "10.0.1.11:8080", flows[0].Translated)
+	})
 }
 
 func TestStatusDropsAndRoutes(t *testing.T) {
@@ -244,35 +246,36 @@ func TestStatusDropsAndRoutes(t *testing.T) {
 }
 
 func TestWrongNamesAreToldWithThoseThereAre(t *testing.T) {
-	w := newWorld(t, true)
-	for _, c := range []struct{ from, want string }{
-		{"team/nobody", "no Pod \"team/nobody\" with an interface; namespace team has: team/cache, team/db, team/other, team/web"},
-		{"nowhere/web", "no Pod of namespace \"nowhere\" has an interface; there are: team/cache"},
-		{"10.0.1.11@green", "no VPC \"green\"; there are: blue, default, red"},
-		{"10.0.1.99@red", "no node of this machine has the interface of 10.0.1.99@red"},
-		{"x@red", `"x" is not an IPv4 address`},
-		{"node/node-9", `no node "node-9" on this machine; there are: node-1, node-2`},
-		{"web", `"web" is not NAMESPACE/POD, ADDRESS@VPC, node/NAME or outside/ADDRESS`},
-	} {
-		_, err := w.Trace(Request{From: c.from, To: addr("10.0.1.13"), Protocol: "icmp"})
-		require.ErrorContains(t, err, c.want)
-	}
-	_, err := w.Drops(Filter{VPC: "green"})
-	require.ErrorContains(t, err, "there are: blue, default, red")
-	_, err = w.Connections(Filter{Node: "node-9"}, netip.Addr{})
-	require.ErrorContains(t, err, "there are: node-1, node-2")
-	_, err = w.Routes("", "green", false)
-	require.ErrorContains(t, err, "Subnets: back, blue, front")
+	eachMode(t, func(t *testing.T, w *world) {
+		for _, c := range []struct{ from, want string }{
+			{"team/nobody", "no Pod \"team/nobody\" with an interface; namespace team has: team/cache, team/db, team/other, team/web"},
+			{"nowhere/web", "no Pod of namespace \"nowhere\" has an interface; there are: team/cache"},
+			{"10.0.1.11@green", "no VPC \"green\"; there are: blue, default, red"},
+			{"10.0.1.99@red", "no node of this machine has the interface of 10.0.1.99@red"},
+			{"x@red", `"x" is not an IPv4 address`},
+			{"node/node-9", `no node "node-9" on this machine; there are: node-1, node-2`},
+			{"web", `"web" is not NAMESPACE/POD, ADDRESS@VPC, node/NAME or outside/ADDRESS`},
+		} {
+			_, err := w.Trace(Request{From: c.from, To: addr("10.0.1.13"), Protocol: "icmp"})
+			require.ErrorContains(t, err, c.want)
+		}
+		_, err := w.Drops(Filter{VPC: "green"})
+		require.ErrorContains(t, err, "there are: blue, default, red")
+		_, err = w.Connections(Filter{Node: "node-9"}, netip.Addr{})
+		require.ErrorContains(t, err, "there are: node-1, node-2")
+		_, err = w.Routes("", "green", false)
+		require.ErrorContains(t, err, "Subnets: back, blue, front")
 
-	// Without an API numbers stand for names, and a node that is gone does not hide the other.
-	w.Objects = &Objects{}
-	w.Members[1].PinPath = "/nonexistent"
-	s := w.Status()
-	require.Contains(t, s.Nodes[1].Error, "is its mni-netd running?")
-	require.Equal(t, 3, s.Nodes[0].Interfaces)
-	routes, err := w.Routes("node-1", "", false)
-	require.NoError(t, err)
-	require.Equal(t, "#7", routes[0].VPC)
-	_, err = w.Trace(Request{From: "10.0.1.11@#7", To: addr("10.0.1.13"), Protocol: "icmp"})
-	require.NoError(t, err)
+		// Without an API numbers stand for names, and a node that is gone does not hide the other.
+		w.Objects = &Objects{}
+		w.Members[1].PinPath = "/nonexistent"
+		s := w.Status()
+		require.Contains(t, s.Nodes[1].Error, "is its mni-netd running?")
+		require.Equal(t, 3, s.Nodes[0].Interfaces)
+		routes, err := w.Routes("node-1", "", false)
+		require.NoError(t, err)
+		require.Equal(t, "#7", routes[0].VPC)
+		_, err = w.Trace(Request{From: "10.0.1.11@#7", To: addr("10.0.1.13"), Protocol: "icmp"})
+		require.NoError(t, err)
+	})
 }
