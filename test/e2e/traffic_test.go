@@ -19,7 +19,11 @@ import (
 	ctrv1 "github.com/mnicloud/mnicloud/services/ctr/api/v1alpha1"
 )
 
-const echoPort = 7007
+const (
+	echoPort = 7007
+	// burst is how many datagrams a flood that is late sends at once.
+	burst = 32
+)
 
 // echo answers datagrams in a Container's network namespace with what they say.
 func echo(t *testing.T, container *ctrv1.Container) {
@@ -38,7 +42,7 @@ func echoAt(t *testing.T, where ns.NetNS) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	_ = conn.(*net.UDPConn).SetReadBuffer(4 << 20)
+	holdMuch(t, conn.(*net.UDPConn))
 	go func() {
 		buffer := make([]byte, 64)
 		for {
@@ -69,23 +73,27 @@ func floodFrom(t *testing.T, where ns.NetNS, address string, pause time.Duration
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	_ = conn.(*net.UDPConn).SetReadBuffer(4 << 20) // what is answered while this process waits for a processor
+	holdMuch(t, conn.(*net.UDPConn)) // what is answered while this process waits for a processor
 	stop, sent, answered := make(chan struct{}), make(chan int), make(chan int)
 	go func() {
 		ticker := time.NewTicker(pause)
 		defer ticker.Stop()
-		started := time.Now()
-		for i := 0; ; {
+		started, end := time.Now(), -1
+		for i := 0; end < 0 || i < end; {
 			select {
 			case <-stop:
-				sent <- i
-				return
+				stop, end = nil, int(time.Since(started)/pause)
 			case now := <-ticker.C:
-				for due := int(now.Sub(started) / pause); i < due; i++ { // a loaded machine misses ticks
+				due := int(now.Sub(started) / pause) // a loaded machine misses ticks
+				if end >= 0 {
+					due = end
+				}
+				for last := min(due, i+burst); i < last; i++ {
 					_, _ = conn.Write(binary.BigEndian.AppendUint64(nil, uint64(i)))
 				}
 			}
 		}
+		sent <- end
 	}()
 	go func() {
 		seen := map[uint64]bool{}
