@@ -77,10 +77,10 @@ func TestTheCheckerTellsEachKindOfDamage(t *testing.T) {
 	}}
 	eip := &vpcv1.ExternalIP{ObjectMeta: objectMeta(namespace, "shared")}
 	gateway := &vpcv1.NATGateway{ObjectMeta: objectMeta(namespace, "out"), Spec: vpcv1.NATGatewaySpec{VPC: "main", Subnets: []string{"a"}, ExternalIPs: []string{"shared"}}}
-	via := firewall(namespace, "firewall", "c", nodes[0])
+	via, other := firewall(namespace, "firewall", "c", nodes[0]), firewall(namespace, "other", "c", nodes[1])
 	table := tableVia(namespace, "via", "10.0.2.0/24", "firewall")
-	create(t, group, client, server, far, via, eip, gateway, table)
-	ready(t, client, server, far, via)
+	create(t, group, client, server, far, via, other, eip, gateway, table)
+	ready(t, client, server, far, via, other)
 	useTable(t, namespace, "a", "via")
 	tableSays(t, table, status.Ready, "")
 	publish(t, far)
