@@ -128,6 +128,7 @@ func running(t *testing.T) *cloud {
 	}
 	for _, n := range append(c.nodes, c.machine) {
 		n.awaitReady()
+		n.attachesAsAsked()
 	}
 	return c
 }
@@ -278,6 +279,7 @@ func TestAKilledAndRestartedDaemonLosesNoPacket(t *testing.T) {
 				n.options.ForceClsact = clsact
 				n.start()
 				n.awaitReady()
+				n.attachesAsAsked()
 			}
 			peer.mustAdd()
 			web.mustAdd()
