@@ -40,6 +40,9 @@ export GORACE := atexit_sleep_ms=50
 # Packages whose tests count lost packets or time answers: they run one at a time, with the machine to themselves.
 ALONE = $(addprefix $(MODULE)/network/,datapath daemon inspect bgp/bird)
 
+# Of the nodes' daemons what packets show, once more with clsact filters, which kernels without tcx have.
+CLSACT_TESTS = TwoVPCs|OneAddressOnOneNode|OrdinaryPodsReach|ComesBackCannot|RouteTable|HostPort|SecurityGroup|PoliciesSurvive|NetworkPoliciesSelect|FloatingIP|NATGateway
+
 # Runs a command and notes in build/durations how long it took (docs/budget.md).
 STEP = hack/step
 
@@ -146,6 +149,7 @@ test-unit: ## Unit tests, with the race detector, and 100,000 requests across te
 	@export CGO_ENABLED=1; result=0; \
 	$(GO) test $(RACE) -p 2 -timeout 20m $(GOTESTFLAGS) $$($(GO) list ./... | grep -vxF $(ALONE:%=-e %)) || result=1; \
 	$(GO) test $(RACE) -p 1 -timeout 20m $(GOTESTFLAGS) $(ALONE) || result=1; \
+	MNI_TEST_CLSACT=1 $(GO) test $(RACE) -timeout 20m $(GOTESTFLAGS) -run '$(CLSACT_TESTS)' ./network/daemon || result=1; \
 	MNI_GATEWAY_FUZZ=100000 CGO_ENABLED=0 $(GO) test -count=1 $(GOTESTFLAGS) -run 'TestNoRequestCrosses' ./platform/gateway || result=1; \
 	exit $$result
 

@@ -111,6 +111,17 @@ func (c *requestCount) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
+// total is how many there were.
+func (c *requestCount) total() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	total := 0
+	for _, n := range c.of {
+		total += n
+	}
+	return total
+}
+
 // String tells them, most first.
 func (c *requestCount) String() string {
 	c.mu.Lock()
@@ -226,6 +237,35 @@ func BenchmarkStart(b *testing.B) {
 	}
 }
 
+// A start asks for lists and watches, not for interfaces one by one: what it costs does not grow with them. BenchmarkStart tells the time.
+// https://github.com/kubeovn/kube-ovn/issues/1418
+func TestAStartOnTwoThousandInterfacesAsksForListsOnly(t *testing.T) {
+	const n, most = 2000, 100
+	w := newWorld(t)
+	ns := w.namespace()
+	subnet := w.network(ns, "large", "10.0.0.0/16")
+	home := w.subnet(netv1.DefaultSubnet)
+	w.stop()
+	t.Cleanup(func() { // past the API server, too, and before everything else is asked to go
+		if w.stop != nil {
+			w.stop()
+		}
+		w.erase("/registry/pods/"+ns+"/", "/registry/net.mnicloud.jp/networkinterfaces/", "/registry/net.mnicloud.jp/ipleases/")
+	})
+	w.store(n, func(i int) []client.Object { return w.inUse(ns, i, subnet, home) })
+	var nics netv1.NetworkInterfaceList
+	require.NoError(t, w.List(w.ctx, &nics))
+	require.Len(t, nics.Items, n)
+	requests, writes := w.countRequests(), new(counting)
+	w.wrap = writes.around
+	w.start()
+	w.attached(w.pod(ns, "after", netv1.AnnotationSubnet, "large"))
+	w.quiet(writes)
+	t.Logf("%d requests, %d writes:\n%s", requests.total(), writes.count(), requests)
+	require.Positive(t, requests.total())
+	require.Less(t, requests.total(), most, "of %d interfaces:\n%s", n, requests)
+}
+
 // inUse is the i-th Pod with its interface and leases, as the controllers leave them.
 func (w *world) inUse(ns string, i int, subnet, home *netv1.Subnet) []client.Object {
 	address := func(of *netv1.Subnet) string {
@@ -300,5 +340,20 @@ func (w *world) store(n int, objects func(i int) []client.Object) {
 		if len(batch) > 100 || i == n-1 { // etcd takes 128
 			flush()
 		}
+	}
+}
+
+// erase deletes from etcd what begins with the prefixes, past the API server.
+func (w *world) erase(prefixes ...string) {
+	w.t.Helper()
+	for _, prefix := range prefixes {
+		end := append([]byte(prefix[:len(prefix)-1]), prefix[len(prefix)-1]+1)
+		body, err := json.Marshal(map[string][]byte{"key": []byte(prefix), "range_end": end})
+		require.NoError(w.t, err)
+		response, err := http.Post(apiserver.SharedEtcd(w.t)+"/v3/kv/deleterange", "application/json", bytes.NewReader(body))
+		require.NoError(w.t, err)
+		answer, err := io.ReadAll(response.Body)
+		require.NoError(w.t, errors.Join(err, response.Body.Close()))
+		require.Equal(w.t, http.StatusOK, response.StatusCode, "%s", answer)
 	}
 }

@@ -1,10 +1,14 @@
 package controller
 
 import (
+	"context"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -49,4 +53,88 @@ func TestARetainedInterfaceHasItsAddressBeforeThePodAndKeepsItWithoutOne(t *test
 	w.remove(after)
 	w.gone(after)
 	require.Empty(t, w.leases()[string(after.UID)])
+}
+
+// However many Pods come and go at once, whoever deletes and makes them, an interface has one address of its Subnet, and the same one.
+// https://github.com/kubeovn/kube-ovn/issues/4898
+func TestPodsThatComeAndGoAtOnceLeaveEachRetainedInterfaceItsOneAddress(t *testing.T) {
+	const interfaces, rounds = 20, 3
+	w := newWorld(t)
+	namespace := w.namespace()
+	subnet := w.network(namespace, "retain", "10.0.1.0/24")
+	name := func(i int) string { return fmt.Sprintf("nic-%d-%s", i, namespace) }
+	many(interfaces, func(i int) {
+		w.make(&netv1.NetworkInterface{
+			ObjectMeta: metav1.ObjectMeta{Name: name(i)},
+			Spec:       netv1.NetworkInterfaceSpec{Subnet: subnet.Name, Namespace: namespace, Retain: true},
+		})
+	})
+	had := map[string]string{}
+	for i := range interfaces {
+		w.eventually(name(i)+" has an address", func() bool { return w.isReady(w.nic(name(i))) })
+		had[name(i)] = w.nic(name(i)).Status.Address
+	}
+	// At no moment has one interface two.
+	ctx, stop := context.WithCancel(w.ctx)
+	var watching errgroup.Group
+	watching.Go(func() error {
+		for ctx.Err() == nil {
+			var leases netv1.IPLeaseList
+			if err := w.List(ctx, &leases); err != nil {
+				return ignoreCanceled(ctx, err)
+			}
+			of := map[string]string{}
+			for _, l := range leases.Items {
+				key := l.Spec.Subnet + " " + l.Spec.Interface
+				if l.Spec.ReleasedAt != nil {
+					continue
+				}
+				if other := of[key]; other != "" {
+					return fmt.Errorf("NetworkInterface %s has %s and %s of Subnet %s", l.Spec.Interface, other, l.Spec.Address, l.Spec.Subnet)
+				}
+				of[key] = l.Spec.Address
+			}
+		}
+		return nil
+	})
+	t.Cleanup(stop)
+	pods := make([]*corev1.Pod, interfaces)
+	for round := range rounds {
+		many(interfaces, func(i int) {
+			on := func(who, nic string) *corev1.Pod {
+				return w.pod(namespace, fmt.Sprintf("%s-%d-%d", who, i, round), netv1.AnnotationSubnet, subnet.Name, netv1.AnnotationInterface, nic)
+			}
+			next := on("pod", name(i))        // waits until the former one is gone
+			passing := on("passing", name(0)) // all want the same one, none stays
+			if pods[i] != nil {
+				w.deletePod(pods[i])
+			}
+			w.deletePod(passing)
+			pods[i] = next
+		})
+		for i, pod := range pods {
+			require.Equal(t, had[name(i)], w.attached(pod).Status.Address)
+		}
+	}
+	many(interfaces, func(i int) { w.deletePod(pods[i]) })
+	w.eventually("all are without a Pod, with one address and one of the infrastructure each", func() bool {
+		leases := w.leases()
+		for i := range interfaces {
+			nic := w.nic(name(i))
+			require.Equal(t, had[name(i)], nic.Status.Address)
+			if nic.Spec.Pod != nil || len(leases[string(nic.UID)]) != 2 {
+				return false
+			}
+		}
+		return len(leases) == interfaces
+	})
+	stop()
+	require.NoError(t, watching.Wait())
+}
+
+func ignoreCanceled(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }

@@ -52,8 +52,10 @@ type node struct {
 	netns   ns.NetNS
 	dir     string
 	options Options
-	process *exec.Cmd
-	other   bool // another version runs
+	// cniVersion is what the runtime speaks.
+	cniVersion string
+	process    *exec.Cmd
+	other      bool // another version runs
 }
 
 const (
@@ -129,8 +131,23 @@ func forward(listener net.Listener, target string) {
 	}
 }
 
+// forceClsact lets all tests attach with clsact filters, as kernels without tcx do (MNI_TEST_CLSACT=1).
+func forceClsact() bool { return os.Getenv("MNI_TEST_CLSACT") == "1" }
+
+// attachesAsAsked fails when the node's daemon has not attached with clsact filters though it should.
+func (n *node) attachesAsAsked() {
+	t := n.cloud.t
+	n.inside(func() {
+		vxlan, err := netlink.LinkByName("mnivx")
+		require.NoError(t, err)
+		filters, err := netlink.FilterList(vxlan, netlink.HANDLE_MIN_INGRESS)
+		require.NoError(t, err)
+		require.Equal(t, n.options.ForceClsact, len(filters) > 0, "mnivx of %s has %d clsact filters", n.name, len(filters))
+	})
+}
+
 func (c *cloud) addNode(name string, address netip.Addr, bridge netlink.Link) *node {
-	n := &node{cloud: c, name: name, address: address, netns: isolate.Netns(c.t), dir: c.t.TempDir()}
+	n := &node{cloud: c, name: name, address: address, netns: isolate.Netns(c.t), dir: c.t.TempDir(), cniVersion: "1.0.0"}
 	outer := &netlink.Veth{
 		LinkAttrs: netlink.LinkAttrs{Name: name, MTU: 1500, MasterIndex: bridge.Attrs().Index},
 		PeerName:  "eth0", PeerNamespace: netlink.NsFd(n.netns.Fd()),
@@ -155,6 +172,7 @@ func (c *cloud) addNode(name string, address netip.Addr, bridge netlink.Link) *n
 		InfrastructureCIDR: netip.MustParsePrefix("198.18.0.0/17"),
 		PinPath:            filepath.Join("/sys/fs/bpf", c.t.Name(), name), Socket: filepath.Join(n.dir, "cni.sock"), QueueDir: filepath.Join(n.dir, "queue"),
 		CNIConf: filepath.Join(n.dir, "net.d", "10-mni.conflist"), MetricsAddress: address.String() + ":9100",
+		ForceClsact: forceClsact(),
 	}
 	object := &corev1.Node{}
 	object.Name = name

@@ -102,10 +102,13 @@ func (p *pod) runtimeConf() *libcni.RuntimeConf {
 }
 
 func (p *pod) add() (*types100.Result, error) {
-	cni, list := p.node.cni("1.0.0")
+	cni, list := p.node.cni(p.node.cniVersion)
 	result, err := cni.AddNetworkList(p.node.cloud.t.Context(), list, p.runtimeConf())
 	if err != nil {
 		return nil, err
+	}
+	if result.Version() != p.node.cniVersion {
+		return nil, fmt.Errorf("the result is of version %s", result.Version())
 	}
 	return types100.NewResultFromResult(result)
 }
@@ -117,15 +120,16 @@ func (p *pod) mustAdd() *types100.Result {
 }
 
 func (p *pod) del() error {
-	cni, list := p.node.cni("1.0.0")
+	cni, list := p.node.cni(p.node.cniVersion)
 	return cni.DelNetworkList(p.node.cloud.t.Context(), list, p.runtimeConf())
 }
 
 func (p *pod) check() error {
-	cni, list := p.node.cni("1.1.0")
+	cni, list := p.node.cni(p.node.cniVersion)
 	return cni.CheckNetworkList(p.node.cloud.t.Context(), list, p.runtimeConf())
 }
 
+// status asks at 1.1.0: no version before it knows STATUS.
 func (n *node) status() error {
 	cni, list := n.cni("1.1.0")
 	return cni.GetStatusNetworkList(n.cloud.t.Context(), list)

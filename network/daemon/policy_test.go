@@ -203,23 +203,48 @@ func TestNetworkPoliciesSelectPodsAcrossNodes(t *testing.T) {
 	ask := func(from, address, answer string) { c.t.Helper(); c.eventually(pods[from].inside, address, answer) }
 	ask("web", "198.18.0.6", "db to 198.18.0.5: hello")
 	ask("batch", "198.18.0.6", "db to 198.18.0.7: hello")
-	policy := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "deny"}}
-	c.create(policy)
 	silent := func(from, address string) {
 		c.t.Helper()
 		require.Eventually(t, func() bool { return c.ask(pods[from].inside, address) == "" }, patience, moment)
 	}
+	newAllow := func() *networkingv1.NetworkPolicy {
+		return &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "allow"}, Spec: networkingv1.NetworkPolicySpec{
+			PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}},
+			Ingress: []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{
+				{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
+			}}},
+		}}
+	}
+	// Connections that run already: what is not allowed any more is cut within a second, the others are not.
+	for _, name := range []string{"db", "batch"} {
+		c.echo(pods[name].inside, 8080)
+	}
+	cut := func(conn net.Conn, what string) {
+		t.Helper()
+		started := time.Now()
+		require.Eventually(t, func() bool { return !talks(conn, 50*time.Millisecond) }, time.Second, time.Millisecond, what)
+		t.Logf("%s: cut after %v", what, time.Since(started))
+	}
+	stays, goes := c.opens(pods["web"].inside, "198.18.0.6", 8080), c.opens(pods["batch"].inside, "198.18.0.6", 8080)
+	other := c.opens(pods["db"].inside, "198.18.0.7", 8080)
+	allow := newAllow()
+	c.create(allow)
+	cut(goes, "a Pod that the policy does not allow")
+	require.True(t, talks(stays, patience), "a Pod that the policy allows")
+	require.True(t, talks(other, patience), "to a Pod that the policy does not select")
+	policy := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "deny"}}
+	c.create(policy)
+	cut(other, "to a Pod to which nobody may come")
+	require.True(t, talks(stays, patience), "one policy allows it, though another does not")
+	require.NoError(t, c.client.Delete(t.Context(), allow))
+	cut(stays, "nothing allows it any more")
+
 	silent("web", "198.18.0.6")
 	silent("db", "198.18.0.5")
 	// The node's own host, as the kubelet does.
 	c.eventually(func(f func()) { c.nodes[1].inside(f) }, "198.18.0.6", "db to "+c.nodes[1].address.String()+": hello")
 
-	allow := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "allow"}, Spec: networkingv1.NetworkPolicySpec{
-		PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}},
-		Ingress: []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{
-			{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
-		}}},
-	}}
+	allow = newAllow()
 	c.create(allow)
 	ask("web", "198.18.0.6", "db to 198.18.0.5: hello")
 	silent("batch", "198.18.0.6")

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -48,6 +47,7 @@ func (c *cloud) answerAt(where place, address net.IP, identity string) {
 		conn, err = net.ListenUDP("udp4", &net.UDPAddr{IP: address, Port: port})
 		require.NoError(c.t, err)
 	})
+	c.buffer(conn)
 	c.t.Cleanup(func() { conn.Close() })
 	go func() {
 		buffer := make([]byte, 2000)
@@ -128,6 +128,7 @@ func running(t *testing.T) *cloud {
 	}
 	for _, n := range append(c.nodes, c.machine) {
 		n.awaitReady()
+		n.attachesAsAsked()
 	}
 	return c
 }
@@ -278,13 +279,15 @@ func TestAKilledAndRestartedDaemonLosesNoPacket(t *testing.T) {
 				n.options.ForceClsact = clsact
 				n.start()
 				n.awaitReady()
+				n.attachesAsAsked()
 			}
 			peer.mustAdd()
 			web.mustAdd()
 			c.answer(web.inside, "web")
+			c.echo(web.inside, port)
 			c.eventually(peer.inside, "10.1.0.5", "web to 10.1.0.6: hello")
 
-			count := c.flood(peer.inside, "10.1.0.5")
+			settle := c.traffic("from the other node", peer.inside, "10.1.0.5")
 			for _, signal := range []os.Signal{syscall.SIGKILL, syscall.SIGTERM} {
 				for _, n := range c.nodes {
 					n.stop(signal)
@@ -292,56 +295,9 @@ func TestAKilledAndRestartedDaemonLosesNoPacket(t *testing.T) {
 					n.awaitReady()
 				}
 			}
-			sent, received := count()
-			require.Equal(t, sent, received, "datagrams and their answers")
-			require.Greater(t, sent, 100)
-			t.Logf("%d datagrams, all answered", sent)
+			settle()
 			require.NoError(t, web.check())
 		})
-	}
-}
-
-// flood sends numbered datagrams until the returned function is called, which says how many were sent and answered.
-func (c *cloud) flood(where place, address string) func() (sent, received int) {
-	var conn net.Conn
-	where(func() {
-		var err error
-		conn, err = net.Dial("udp4", net.JoinHostPort(address, strconv.Itoa(port)))
-		require.NoError(c.t, err)
-	})
-	stop, sent, received := make(chan struct{}), make(chan int), make(chan int)
-	go func() {
-		ticker := time.NewTicker(2 * time.Millisecond)
-		defer ticker.Stop()
-		for i := 0; ; i++ {
-			select {
-			case <-stop:
-				sent <- i
-				return
-			case <-ticker.C:
-				_, _ = fmt.Fprint(conn, i)
-			}
-		}
-	}()
-	go func() {
-		seen := map[string]bool{}
-		buffer := make([]byte, 2000)
-		for {
-			n, err := conn.Read(buffer)
-			if err != nil {
-				received <- len(seen)
-				return
-			}
-			_, number, _ := strings.Cut(string(buffer[:n]), ": ")
-			seen[number] = true
-		}
-	}()
-	return func() (int, int) {
-		close(stop)
-		n := <-sent
-		_ = conn.SetReadDeadline(time.Now().Add(time.Second)) // what is on the way
-		defer conn.Close()
-		return n, <-received
 	}
 }
 

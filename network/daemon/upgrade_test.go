@@ -27,10 +27,11 @@ func TestADaemonThatIsUpgradedDowngradedAndKilledMeanwhileLosesNoPacket(t *testi
 			peer.mustAdd()
 			web.mustAdd()
 			c.answer(web.inside, "web")
+			c.echo(web.inside, port)
 			c.eventually(peer.inside, "10.1.0.5", "web to 10.1.0.6: hello")
 			c.eventually(machine, "198.18.0.5", "web to 169.254.66.1: hello")
 
-			count, fromMachine := c.flood(peer.inside, "10.1.0.5"), c.flood(machine, "198.18.0.5")
+			settle, fromMachine := c.traffic("from the other node", peer.inside, "10.1.0.5"), c.traffic("from the machine", machine, "198.18.0.5")
 			random := rand.New(rand.NewPCG(1, 0))
 			for _, other := range []bool{true, false} {
 				for range 2 {
@@ -44,12 +45,8 @@ func TestADaemonThatIsUpgradedDowngradedAndKilledMeanwhileLosesNoPacket(t *testi
 				require.NoError(t, err)
 				require.Len(t, layouts, 1, "the former maps are gone")
 			}
-			for what, count := range map[string]func() (int, int){"from the other node": count, "from the machine": fromMachine} {
-				sent, received := count()
-				require.Equal(t, sent, received, "datagrams and their answers, %s", what)
-				require.Greater(t, sent, 100)
-				t.Logf("%s: %d datagrams, all answered", what, sent)
-			}
+			settle()
+			fromMachine()
 			require.NoError(t, web.check())
 			require.NoError(t, web.del())
 		})

@@ -3,6 +3,7 @@ package datapath
 import (
 	"errors"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -141,6 +142,38 @@ func TestPinsOfDeadLinksAreCollected(t *testing.T) {
 		require.NoError(t, n.Links().LinkAdd(reused))
 		require.NoError(t, n.Do(func() error { return n.AttachPod(r.a3.ifindex()) }))
 		collects(0)
+	})
+}
+
+func TestWhatIsNotAttachedIsTold(t *testing.T) {
+	eachMode(t, func(t *testing.T, r *reality) {
+		n := r.nodes[0]
+		want := Interfaces{HostPeer: n.config.HostPeerIfindex, VXLAN: n.config.VXLANIfindex, Uplink: n.config.UplinkIfindex}
+		for _, p := range []*realPod{r.a1, r.a3, r.b1, r.web1, r.neighbor} {
+			want.Pods = append(want.Pods, p.ifindex())
+		}
+		told := func(want Interfaces) (told []string) {
+			require.NoError(t, n.Do(func() (err error) {
+				told, err = compareAttached(n.config.PinPath, want, n.Mode())
+				return err
+			}))
+			return told
+		}
+		require.Empty(t, told(want))
+		more := want
+		more.Pods = append(slices.Clone(want.Pods), n.Link("lo").Attrs().Index)
+		require.Len(t, told(more), 1, "an interface without a program")
+		require.NoError(t, n.Do(func() error { return n.DetachPod(r.a1.ifindex()) }))
+		require.Len(t, told(want), 1)
+		if n.Mode() == ModeTCX {
+			require.NoError(t, n.Do(func() error { return n.AttachPod(r.a1.ifindex()) }))
+			require.Empty(t, told(want))
+			fewer := want
+			fewer.Pods = want.Pods[1:]
+			require.Len(t, told(fewer), 1, "a pin of no interface")
+			require.NoError(t, n.Links().LinkDel(r.a1.HostLink))
+			require.Len(t, told(want), 1, "a pin of what is gone")
+		}
 	})
 }
 

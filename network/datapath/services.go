@@ -2,7 +2,6 @@ package datapath
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
@@ -40,6 +39,8 @@ type Services struct {
 
 	mu     sync.Mutex
 	lastID uint32
+	// swept tells that what a process before left of Services that are no more is deleted.
+	swept bool
 }
 
 type serviceEntry struct{ id, count, affinity uint32 }
@@ -211,7 +212,7 @@ func (s *Services) Sync(desired map[ServiceKey]Service) (int, error) {
 			errs = append(errs, s.delete(key, entry))
 		}
 	}
-	return changes, errors.Join(errs...)
+	return changes, errors.Join(append(errs, s.sweep())...)
 }
 
 // forgetRemoved forgets the flows of UDP to backends that their Service does not have, and those of Services that are no more.
@@ -231,15 +232,13 @@ func (s *Services) forgetRemoved() error {
 	})
 }
 
+// backendsOf are a Service's backends by slot. In a slot that is empty, as none ever should be, is the zero Backend.
 func (s *Services) backendsOf(entry serviceEntry) ([]Backend, error) {
 	backends := make([]Backend, 0, entry.count)
 	for slot := range entry.count {
-		backend, ok, err := s.backends.Get(backendKey{entry.id, slot})
+		backend, _, err := s.backends.Get(backendKey{entry.id, slot})
 		if err != nil {
 			return nil, err
-		}
-		if !ok {
-			return nil, fmt.Errorf("service %d: slot %d of %d is empty", entry.id, slot, entry.count)
 		}
 		backends = append(backends, backend)
 	}

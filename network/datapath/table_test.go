@@ -179,6 +179,38 @@ func TestServicesKeepTheSlotsOfBackendsThatStay(t *testing.T) {
 	require.Empty(t, left)
 }
 
+func TestServicesThatWereDamagedOrLeftInPartAreWholeAgain(t *testing.T) {
+	d := mustLoad(t, testConfig(bpffs(t)))
+	key := ServiceKey{VPCID: 1, Address: addr("198.19.0.10"), Port: 53, Protocol: UDP}
+	desired := map[ServiceKey]Service{key: {Backends: []Backend{{addr("198.18.0.1"), 53}, {addr("198.18.0.2"), 53}}}}
+	_, err := d.Services.Sync(desired)
+	require.NoError(t, err)
+	entry, _, err := d.Services.services.Get(key)
+	require.NoError(t, err)
+	require.NoError(t, d.Services.backends.Delete(backendKey{entry.id, 0}))
+	services, err := d.Services.List()
+	require.NoError(t, err)
+	require.Equal(t, Backend{}, services[key].Backends[0], "an empty slot is told as such")
+	changes, err := d.Services.Sync(desired)
+	require.NoError(t, err)
+	require.Equal(t, 1, changes)
+	services, err = d.Services.List()
+	require.NoError(t, err)
+	require.Equal(t, desired, services)
+
+	// A process that dies while it deletes a Service leaves backends, which the next one takes away.
+	require.NoError(t, d.Services.services.Delete(key))
+	strays, err := d.Services.Strays()
+	require.NoError(t, err)
+	require.Equal(t, 2, strays)
+	next := newServices(d.Services.services.m, d.Services.backends.m, d.Conntrack)
+	_, err = next.Sync(nil)
+	require.NoError(t, err)
+	left, err := d.Services.backends.List()
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
 func TestConfigurationErrorsNameTheField(t *testing.T) {
 	for field, spoil := range map[string]func(*Config){
 		"PinPath":            func(c *Config) { c.PinPath = "" },

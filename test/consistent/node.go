@@ -6,16 +6,21 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mnicloud/mnicloud/distro/instance"
 	"github.com/mnicloud/mnicloud/distro/node"
+	"github.com/mnicloud/mnicloud/distro/underlay"
 	"github.com/mnicloud/mnicloud/network/daemon"
 	"github.com/mnicloud/mnicloud/network/daemon/attachment"
 	"github.com/mnicloud/mnicloud/network/daemon/desired"
@@ -43,12 +48,32 @@ func Node(ctx context.Context, from client.Reader, n instance.Node) ([]string, e
 	if err != nil {
 		return nil, err
 	}
+	wrong := compareAttachments(&in, n, records, links)
+	damaged, err := inspect(n, records, links)
+	if err != nil {
+		return nil, err
+	}
+	maps, err := compareMaps(n, desired.Compute(in))
+	if err != nil {
+		return nil, err
+	}
+	pins, err := comparePins(n, links)
+	all := slices.Concat(wrong, damaged, maps, pins)
+	for i := range all {
+		all[i] = n.Name() + ": " + all[i]
+	}
+	return all, err
+}
+
+// compareAttachments: each record has a link and is of a Pod that holds an interface, each link has a record, and each Pod that runs has one.
+// Attachments that have both go into the input.
+func compareAttachments(in *desired.Input, n instance.Node, records map[string]attachment.Record, links map[string]int) []string {
 	var wrong []string
-	say := func(format string, args ...any) { wrong = append(wrong, n.Name()+": "+fmt.Sprintf(format, args...)) }
-	held := map[string]bool{}
+	say := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
+	held, attached := map[types.UID]bool{}, map[types.UID]bool{}
 	for i := range in.Interfaces {
 		if pod := in.Interfaces[i].Spec.Pod; pod != nil && in.Interfaces[i].Spec.Node == n.Name() {
-			held[string(pod.UID)] = true
+			held[pod.UID] = true
 		}
 	}
 	for key, r := range records {
@@ -58,10 +83,11 @@ func Node(ctx context.Context, from client.Reader, n instance.Node) ([]string, e
 			say("the record of %s (Pod %s) has no link", key, r.Interface.Pod)
 		case !r.Complete:
 			say("the record of %s (Pod %s) is not complete", key, r.Interface.Pod)
-		case !held[string(r.Interface.Pod.UID)]:
+		case !held[r.Interface.Pod.UID]:
 			say("Pod %s is attached, and holds no interface here", r.Interface.Pod)
 		}
 		if there {
+			attached[r.Interface.Pod.UID] = true
 			in.Attachments = append(in.Attachments, desired.Attachment{Record: r, Ifindex: ifindex})
 		}
 	}
@@ -70,12 +96,31 @@ func Node(ctx context.Context, from client.Reader, n instance.Node) ([]string, e
 			say("the link of %s has no record", key)
 		}
 	}
-	maps, err := compareMaps(n, desired.Compute(in))
-	if err != nil {
-		return nil, err
+	for i := range in.Pods {
+		pod := &in.Pods[i]
+		runs := pod.Spec.NodeName == n.Name() && pod.Status.Phase == corev1.PodRunning && pod.DeletionTimestamp == nil
+		if runs && !pod.Spec.HostNetwork && !attached[pod.UID] {
+			say("Pod %s/%s runs and is not attached", pod.Namespace, pod.Name)
+		}
 	}
-	pins, err := comparePins(n, links)
-	return append(append(wrong, maps...), pins...), err
+	return wrong
+}
+
+// inspect looks at both ends of each attachment's link, as a CNI CHECK does.
+func inspect(n instance.Node, records map[string]attachment.Record, links map[string]int) ([]string, error) {
+	var wrong []string
+	err := node.Run(n, func() error {
+		for key, r := range records {
+			if _, there := links[key]; !there || !r.Complete {
+				continue // said already
+			}
+			if err := r.Inspect(); err != nil {
+				wrong = append(wrong, fmt.Sprintf("the link of %s (Pod %s): %v", key, r.Interface.Pod, err))
+			}
+		}
+		return nil
+	})
+	return wrong, err
 }
 
 // records are the attachments that the node's daemon has noted, by key.
@@ -138,27 +183,89 @@ func compareMaps(n instance.Node, want desired.State) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", n.Name(), err)
 	}
-	err = errors.Join(
-		compare(&wrong, n.Name()+": external addresses", want.Externals, d.Externals.List),
-		compare(&wrong, n.Name()+": FloatingIPs", want.Floatings, d.Floatings.List),
-		compare(&wrong, n.Name()+": PortBlocks", want.NAT.Members, func() (map[datapath.PortBlock]netip.Addr, error) { return nat.Members, nil }),
-		compare(&wrong, n.Name()+": ports of Subnets", inWords(want.NAT.Subnets), func() (map[uint32]string, error) { return inWords(nat.Subnets), nil }),
-		compare(&wrong, n.Name()+": members", want.Members, d.Members.List),
-		compare(&wrong, n.Name()+": subnets", want.Subnets, d.Subnets.List),
-		compare(&wrong, n.Name()+": routes", want.Routes, d.Routes.List),
-		compare(&wrong, n.Name()+": next hops", want.Hops, d.Hops.List),
-		compare(&wrong, n.Name()+": endpoints", want.Endpoints, d.Endpoints.List),
-		compare(&wrong, n.Name()+": forwarders", want.Forwarders, d.Forwarders.List),
-		compare(&wrong, n.Name()+": nics", want.NICs, func() (map[uint32]datapath.NIC, error) {
-			nics, err := d.NICs.List()
+	nics, err := d.NICs.List()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", n.Name(), err)
+	}
+	policies, err := comparePolicies(d.Policies, want, nics)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", n.Name(), err)
+	}
+	wrong = append(wrong, policies...)
+	strays, err := d.Services.Strays()
+	if strays > 0 {
+		wrong = append(wrong, fmt.Sprintf("backends: %d are left over", strays))
+	}
+	err = errors.Join(err,
+		compare(&wrong, "external addresses", want.Externals, d.Externals.List),
+		compare(&wrong, "FloatingIPs", want.Floatings, d.Floatings.List),
+		compare(&wrong, "PortBlocks", want.NAT.Members, func() (map[datapath.PortBlock]netip.Addr, error) { return nat.Members, nil }),
+		compare(&wrong, "ports of Subnets", inWords(want.NAT.Subnets), func() (map[uint32]string, error) { return inWords(nat.Subnets), nil }),
+		compare(&wrong, "members", want.Members, d.Members.List),
+		compare(&wrong, "subnets", want.Subnets, d.Subnets.List),
+		compare(&wrong, "routes", want.Routes, d.Routes.List),
+		compare(&wrong, "next hops", want.Hops, d.Hops.List),
+		compare(&wrong, "endpoints", want.Endpoints, d.Endpoints.List),
+		compare(&wrong, "forwarders", want.Forwarders, d.Forwarders.List),
+		compare(&wrong, "Services", servicesInWords(want.Services), func() (map[datapath.ServiceKey]string, error) {
+			services, err := d.Services.List()
+			return servicesInWords(services), err
+		}),
+		compare(&wrong, "nics", want.NICs, func() (map[uint32]datapath.NIC, error) {
 			for key, nic := range nics {
-				nic.IngressPolicy, nic.EgressPolicy = 0, 0 // numbers that the daemon gives as it writes
+				nic.IngressPolicy, nic.EgressPolicy = 0, 0                   // compared already
+				nic.NoServices = nic.NoServices || want.NICs[key].NoServices // answers of Services that are no more are looked for on
 				nics[key] = nic
 			}
-			return nics, err
+			return nics, nil
 		}),
 	)
 	return wrong, err
+}
+
+// comparePolicies: each interface has the numbers of policies that say what its own should, and no others are in the tables.
+func comparePolicies(tables *datapath.Policies, want desired.State, nics map[uint32]datapath.NIC) ([]string, error) {
+	var wrong []string
+	used := map[datapath.PolicyID]bool{}
+	for ifindex, nic := range nics {
+		policies := want.Policies[ifindex]
+		for _, direction := range []struct {
+			name   string
+			number datapath.PolicyID
+			want   *datapath.Policy
+		}{{"ingress", nic.IngressPolicy, policies.Ingress}, {"egress", nic.EgressPolicy, policies.Egress}} {
+			used[direction.number] = true
+			right, err := tables.Is(direction.number, direction.want)
+			if err != nil {
+				return nil, err
+			}
+			if !right {
+				wrong = append(wrong, fmt.Sprintf("policies: number %d, %s of interface %d, does not say what it should: %+v",
+					direction.number, direction.name, ifindex, direction.want))
+			}
+		}
+	}
+	ids, err := tables.IDs()
+	for _, id := range ids {
+		if !used[id] {
+			wrong = append(wrong, fmt.Sprintf("policies: number %d is left over", id))
+		}
+	}
+	return wrong, err
+}
+
+// servicesInWords makes sets of backends comparable.
+func servicesInWords(services map[datapath.ServiceKey]datapath.Service) map[datapath.ServiceKey]string {
+	words := map[datapath.ServiceKey]string{}
+	for key, service := range services {
+		var backends []string
+		for _, b := range service.Backends {
+			backends = append(backends, netip.AddrPortFrom(b.Address, b.Port).String())
+		}
+		slices.Sort(backends)
+		words[key] = fmt.Sprintf("%v for %s", slices.Compact(backends), service.Affinity)
+	}
+	return words
 }
 
 // inWords makes lists of ports comparable.
@@ -191,22 +298,27 @@ func compare[K, V comparable](wrong *[]string, table string, want map[K]V, list 
 	return nil
 }
 
-// comparePins: with tcx each attachment has one pinned link, and so have the host's veth, the vxlan device and the uplink; with clsact
-// there are none.
-func comparePins(n instance.Node, links map[string]int) ([]string, error) {
-	entries, err := os.ReadDir(filepath.Join(n.PinDir(), "links"))
-	if err != nil {
-		return nil, err
-	}
-	const others = 3
-	if len(entries) == 0 || len(entries) == len(links)+others {
-		return nil, nil
-	}
-	var names []string
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	return []string{fmt.Sprintf("%s: %d programs are pinned for %d attachments: %s", n.Name(), len(entries)-others, len(links), strings.Join(names, ", "))}, nil
+// linkPrefix begins the names of the links that a node's daemon makes for its host.
+const linkPrefix = "mni"
+
+// comparePins: each attachment's link has its program, and so have the host's veth, the vxlan device and the uplink: with tcx by a pinned
+// link, with clsact by a filter.
+func comparePins(n instance.Node, links map[string]int) (wrong []string, err error) {
+	err = node.Run(n, func() error {
+		want := datapath.Interfaces{Pods: slices.Collect(maps.Values(links))}
+		for name, ifindex := range map[string]*int{linkPrefix + "h1": &want.HostPeer, linkPrefix + "vx": &want.VXLAN, underlay.NodeUplink: &want.Uplink} {
+			link, err := netlink.LinkByName(name)
+			if err != nil {
+				wrong = append(wrong, fmt.Sprintf("link %s: %v", name, err))
+				continue
+			}
+			*ifindex = link.Attrs().Index
+		}
+		attached, err := datapath.CompareAttached(n.PinDir(), want)
+		wrong = append(wrong, attached...)
+		return err
+	})
+	return wrong, err
 }
 
 // Cloud compares everything: the API server's objects with each other and with each node.

@@ -139,6 +139,8 @@ func TestTrafficDoesNotNoticeThatAPartIsKilledOrRestarted(t *testing.T) {
 		return err
 	}
 	eventually(t, "BFD watches over both nodes", watched)
+	// The same connections live through all of it.
+	talks := map[string]*talk{"on the same node": talkTo(t, client, near, connections), "on the other node": talkTo(t, client, far, connections)}
 	undisturbed := func(t *testing.T, what func()) {
 		lost := keepsRoutes(t, routes)
 		floods := map[string]func() (int, int){
@@ -147,18 +149,32 @@ func TestTrafficDoesNotNoticeThatAPartIsKilledOrRestarted(t *testing.T) {
 			"to an external address on node-2": floodFrom(t, here, external[1], pause),
 			"out by the NATGateway":            floodFrom(t, inside, outsideServer, pause),
 		}
+		started := time.Now()
 		what()
+		length := time.Since(started)
 		var counting sync.WaitGroup // each waits for what is on the way
 		for what, count := range floods {
 			counting.Go(func() {
 				sent, answered := count()
 				t.Logf("%s: %d datagrams, %d answered", what, sent, answered)
-				if sent < 20 || answered != sent {
+				if answered != sent {
 					t.Errorf("%s: %d of %d datagrams were not answered", what, sent-answered, sent)
+				}
+				least := 20
+				if strings.HasPrefix(what, "on the ") {
+					least = int(900 * length.Seconds())
+				}
+				if sent < least {
+					t.Errorf("%s: %d datagrams were sent, fewer than %d in %s: nothing is shown", what, sent, least, length)
 				}
 			})
 		}
 		counting.Wait()
+		for where, all := range talks {
+			if err := all.alive(t); err != nil {
+				t.Errorf("connections %s: %v", where, err)
+			}
+		}
 		require.Empty(t, lost(), "the edge router lost routes")
 	}
 	planned := []string{"node-1/mni-bgpd", "node-2/mni-bgpd", "node-1/mni-netd", "node-2/mni-netd", "mni-cloud"}
@@ -203,20 +219,39 @@ func TestTrafficDoesNotNoticeThatAPartIsKilledOrRestarted(t *testing.T) {
 	isConsistent(t)
 }
 
+// The controller knows nothing of a reboot but by the API, and lets go of a Subnet all the same. What stays on the other node does not notice.
 // https://github.com/kubeovn/kube-ovn/issues/6092
 func TestANodeThatCrashedRunsItsContainersAgainAndTheyCanBeDeleted(t *testing.T) {
 	w := newWitness(t, "crash")
-	address := w.server.Status.Address
+	stays := whoami("crash", "crash-stays", "a", nodes[0])
+	create(t, stays)
+	ready(t, stays)
+	echo(t, stays)
+	address, controller := w.server.Status.Address, mustParts(t)["mni-cloud"].PID
+	count := flood(t, w.shell, stays)
 	if err := fault.Crash(thisInstance(t).Nodes(2)[1]); err != nil {
 		t.Fatal(err)
 	}
 	mustParts(t)
 	ready(t, w.server, w.shell)
 	w.works(t)
+	if sent, answered := count(); sent < 1000 || answered != sent {
+		t.Errorf("%d of %d datagrams between Containers of the other node were not answered", sent-answered, sent)
+	}
 	if w.server.Status.Address != address {
 		t.Errorf("the address was %s and is %s", address, w.server.Status.Address)
 	}
 	isConsistent(t)
-	goes(t, w.server)
+	start := time.Now()
+	goes(t, w.server, w.shell, stays, &vpcv1.Subnet{ObjectMeta: objectMeta("crash", "a")}, &vpcv1.Subnet{ObjectMeta: objectMeta("crash", "b")},
+		&vpcv1.Vpc{ObjectMeta: objectMeta("crash", "main")})
+	took := time.Since(start)
+	t.Logf("gone after %.1f s", took.Seconds())
+	if took > goneWithin {
+		t.Errorf("it took %s, more than %s", took, goneWithin)
+	}
+	if now := mustParts(t)["mni-cloud"].PID; now != controller {
+		t.Errorf("mni-cloud was process %d and is %d: nothing is shown", controller, now)
+	}
 	isConsistent(t)
 }

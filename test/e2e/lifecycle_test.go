@@ -204,4 +204,5 @@ func TestAPowerCutIsFollowedByAWorkingCloud(t *testing.T) {
 	mustMni(t, "up", "--nodes", "2")
 	ready(t, w.server, w.shell)
 	w.works(t)
+	isConsistent(t)
 }

@@ -74,9 +74,11 @@ func TestALostNodesContainersRunElsewhereAndItCannotSendAsTheyWhenItComesBack(t 
 	namespace := tenant(t, "lost")
 	vpcWithSubnets(t, namespace)
 	server, sh := whoami(namespace, "lost-web", "a", ""), shell(namespace, "lost-shell", "a", nodes[0])
-	create(t, sh)
+	stays := whoami(namespace, "lost-stays", "b", nodes[0])
+	create(t, sh, stays)
 	onNode2(t, server)
-	ready(t, sh)
+	ready(t, sh, stays)
+	echo(t, stays)
 	address, mac := server.Status.Address, macOf(t, server)
 	eventually(t, "it answers", func(ctx context.Context) error { return checkIdentity(ctx, sh, server) })
 
@@ -95,6 +97,7 @@ func TestALostNodesContainersRunElsewhereAndItCannotSendAsTheyWhenItComesBack(t 
 	})
 
 	lost := thisInstance(t).Nodes(2)[1]
+	count := flood(t, sh, stays)
 	cut := time.Now()
 	plug(t, lost, false)
 	t.Cleanup(func() { plug(t, lost, true) })
@@ -112,6 +115,10 @@ func TestALostNodesContainersRunElsewhereAndItCannotSendAsTheyWhenItComesBack(t 
 	}
 	eventually(t, "it answers at its address", func(ctx context.Context) error { return checkIdentity(ctx, sh, server) })
 
+	select { // cut off for a minute, however soon they ran elsewhere
+	case <-t.Context().Done():
+	case <-time.After(time.Until(cut.Add(moveWithin))):
+	}
 	refused := dropsWhere(t, nodes[0], "reason", "stale_source")
 	stop := make(chan struct{})
 	go func() {
@@ -133,7 +140,14 @@ func TestALostNodesContainersRunElsewhereAndItCannotSendAsTheyWhenItComesBack(t 
 	if heard {
 		t.Error("the peer heard the old holder")
 	}
-	t.Logf("%v packets of the old holder were refused by the peer's node", dropsWhere(t, nodes[0], "reason", "stale_source")-refused)
+	refused = dropsWhere(t, nodes[0], "reason", "stale_source") - refused
+	t.Logf("%v packets of the old holder were refused by the peer's node", refused)
+	if refused == 0 {
+		t.Error("none was refused: nothing of the old holder arrived, so nothing is shown")
+	}
+	if sent, answered := count(); sent < int(900*moveWithin.Seconds()) || answered != sent {
+		t.Errorf("%d of %d datagrams between Containers of the other node were not answered", sent-answered, sent)
+	}
 	nodeIsReady(t, nodes[1])
 	t.Logf("the node is Ready %.1f s after it is back", time.Since(back).Seconds())
 	eventually(t, "it answers still", func(ctx context.Context) error { return checkIdentity(ctx, sh, server) })

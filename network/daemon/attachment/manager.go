@@ -109,17 +109,30 @@ func (m *Manager) attach(ctx context.Context, r Record) error {
 
 // reattach makes sure that an existing attachment works, without touching what does.
 func (m *Manager) reattach(ctx context.Context, r Record) error {
+	if err := r.Inspect(); err != nil {
+		return err
+	}
 	link, err := netlink.LinkByName(r.HostLink)
 	if err != nil {
 		return err
 	}
+	return m.Datapath.Attach(ctx, r, link)
+}
+
+// Inspect looks whether the link of an attachment is, at both ends, as it was made, and changes nothing. It is for a thread in the node's
+// network and mount namespaces.
+func (r Record) Inspect() error {
+	link, err := netlink.LinkByName(r.HostLink)
+	if err != nil {
+		return fmt.Errorf("%s, the host's end of the link: %w", r.HostLink, err)
+	}
 	if link.Attrs().Flags&net.FlagUp == 0 {
 		return fmt.Errorf("%s, the host's end of the link, is down", r.HostLink)
 	}
-	if err := checkContainer(r); err != nil {
-		return err
+	if alias := aliasPrefix + r.Key(); link.Attrs().Alias != alias {
+		return fmt.Errorf("%s, the host's end of the link, has the alias %q, not %q", r.HostLink, link.Attrs().Alias, alias)
 	}
-	return m.Datapath.Attach(ctx, r, link)
+	return checkContainer(r)
 }
 
 // Del detaches a container (CNI DEL). What is not attached is a success: a late or repeated DEL finds no record of its

@@ -3,6 +3,7 @@ package attachment
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"strings"
 
@@ -13,7 +14,7 @@ import (
 
 // Recover brings links, datapath and records into agreement after a start: attachments that were not complete or whose link
 // is gone (with its namespace, after a reboot or while the daemon was down) are removed, links without a record too, and all
-// others are given to the datapath anew. An attachment that cannot be recovered does not keep the others from it.
+// others are given to the datapath anew and set up. An attachment that cannot be recovered does not keep the others from it.
 func (m *Manager) Recover(ctx context.Context) error {
 	var errs []error
 	recorded := map[string]bool{}
@@ -28,7 +29,11 @@ func (m *Manager) Recover(ctx context.Context) error {
 			errs = append(errs, m.detach(ctx, r))
 		default:
 			recorded[r.Key()] = true
-			errs = append(errs, m.Datapath.Attach(ctx, r, link))
+			err := m.Datapath.Attach(ctx, r, link)
+			if err == nil && link.Attrs().Flags&net.FlagUp == 0 {
+				err = netlink.LinkSetUp(link)
+			}
+			errs = append(errs, err)
 		}
 	}
 	links, err := netlink.LinkList()
