@@ -159,7 +159,7 @@ test-packages: ## The package step and the preflight in a bare Debian root
 
 .PHONY: test-e2e
 test-e2e: ## A real two-node cloud, an instance of its own beside yours
-	@$(GO) test $(SYSTEM_TESTS) -timeout 40m -parallel 3 $(GOTESTFLAGS) ./test/e2e/...
+	@$(GO) test $(SYSTEM_TESTS) -timeout 50m -parallel 3 $(GOTESTFLAGS) ./test/e2e/...
 
 .PHONY: conformance
 conformance: build ## Kubernetes' own Conformance tests of the network, on a cloud of their own (GOTESTFLAGS=-short: a sixth of them)
