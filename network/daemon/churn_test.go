@@ -61,7 +61,7 @@ func (p *pod) churn(ctx context.Context, runtime chan struct{}, random *rand.Ran
 			}
 			err = command(add)
 		}
-		if err == nil && attached && ctx.Err() != nil {
+		if enough := ctx.Err() != nil; err == nil && attached && enough {
 			return s, failed, nil
 		}
 		if err != nil {
@@ -77,7 +77,7 @@ func (p *pod) churn(ctx context.Context, runtime chan struct{}, random *rand.Ran
 		if err := s.end(); err != nil {
 			return nil, failed, err
 		}
-		if !attached && ctx.Err() != nil {
+		if enough := ctx.Err() != nil; !attached && enough {
 			return s, failed, nil
 		}
 	}
