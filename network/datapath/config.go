@@ -63,7 +63,8 @@ type Config struct {
 	ForceClsact bool
 	// ConntrackEntries is the size of the table of flows through Services (two entries a flow); default 131072.
 	ConntrackEntries uint32
-	// FlowEntries is the size of the table of flows that policies let through, as each interface sees them; default 131072.
+	// FlowEntries is the size of the table of flows that policies let through, as each interface sees them; default 131072. The table of who
+	// began connections of interfaces without policies has half of it.
 	FlowEntries uint32
 	// NATEntries is the size of the table of flows through NATGateways (two entries a flow, and two for each port that interfaces
 	// send from); default 262144.
@@ -153,7 +154,7 @@ func (c *Config) apply(spec *ebpf.CollectionSpec) error {
 		spec.Maps[bpfMapConntracks].MaxEntries = c.ConntrackEntries
 	}
 	if c.FlowEntries != 0 {
-		spec.Maps[bpfMapFlows].MaxEntries = c.FlowEntries
+		spec.Maps[bpfMapFlows].MaxEntries, spec.Maps[bpfMapOpenings].MaxEntries = c.FlowEntries, (c.FlowEntries+1)/2
 	}
 	if c.NATEntries != 0 {
 		spec.Maps[bpfMapNatFlows].MaxEntries = c.NATEntries

@@ -126,6 +126,32 @@ func TestAChangeCutsWhatIsNotAllowedAnyMoreAndNothingElse(t *testing.T) {
 	c.a1.sends(c.a1.tcp(4000, "10.0.1.12:80", ack).frame()).then().reaches(c.a2)
 }
 
+func TestUnderAFirstPolicyAConnectionIsOfTheSideThatBeganIt(t *testing.T) {
+	c := newTenants(t)
+	ssh := Rule{from("10.0.1.0/24"), []Ports{port(TCP, 22)}}
+	c.a1.sends(c.a1.tcp(4000, "10.0.1.12:22", syn).frame()).then().reaches(c.a2) // came in
+	c.a2.sends(c.a2.tcp(22, "10.0.1.11:4000", synAck).frame()).then().reaches(c.a1)
+	c.a2.sends(c.a2.tcp(4001, "10.0.1.11:80", syn).frame()).then().reaches(c.a1) // went out
+
+	c.a2.setPolicies(policy(), nil)
+	for range 2 { // the server speaks first: that must not make the connection one of its own
+		c.a2.sends(c.a2.tcp(22, "10.0.1.11:4000", ack).frame()).isDropped(bpfDropReasonDROP_POLICY_INGRESS)
+		c.a1.sends(c.a1.tcp(4000, "10.0.1.12:22", ack).frame()).then().isRefusedBy(c.a2, bpfDropReasonDROP_POLICY_INGRESS)
+	}
+	// The other side speaks first, of what the interface began.
+	c.a1.sends(c.a1.tcp(80, "10.0.1.12:4001", ack).frame()).then().reaches(c.a2)
+	c.a2.sends(c.a2.tcp(4001, "10.0.1.11:80", ack).frame()).then().reaches(c.a1)
+	c.a2.setPolicies(policy(ssh), policy())
+	c.a2.sends(c.a2.tcp(22, "10.0.1.11:4000", ack).frame()).then().reaches(c.a1)
+	c.a2.sends(c.a2.tcp(4001, "10.0.1.11:80", ack).frame()).isDropped(bpfDropReasonDROP_POLICY_EGRESS)
+
+	// The first policy may be one of what is sent.
+	c.a1.sends(c.a1.tcp(80, "10.0.1.12:4001", ack).frame()).then().isRefusedBy(c.a2, bpfDropReasonDROP_POLICY_EGRESS)
+	c.a1.setPolicies(nil, policy())
+	c.a1.sends(c.a1.tcp(80, "10.0.1.12:4001", ack).frame()).then().isRefusedBy(c.a2, bpfDropReasonDROP_POLICY_EGRESS)
+	c.a1.sends(c.a1.tcp(4000, "10.0.1.12:22", ack).frame()).isDropped(bpfDropReasonDROP_POLICY_EGRESS)
+}
+
 func TestAFlowOutIsCutByItsEgressPolicyOnBothWays(t *testing.T) {
 	c := newTenants(t)
 	c.a1.setPolicies(policy(), policy(Rule{from("10.0.1.12/32"), []Ports{port(UDP, 53)}}))

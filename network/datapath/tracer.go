@@ -14,7 +14,7 @@ import (
 // writtenMaps are the maps that programs write. A Tracer's programs have copies of them; all others they share with the
 // programs that are attached, and only read.
 var writtenMaps = []string{
-	bpfMapAffinities, bpfMapConntracks, bpfMapAliasFlows, bpfMapCallers, bpfMapErrorTimes, bpfMapQueryTimes, bpfMapFlows, bpfMapFragments,
+	bpfMapAffinities, bpfMapConntracks, bpfMapAliasFlows, bpfMapCallers, bpfMapErrorTimes, bpfMapQueryTimes, bpfMapFlows, bpfMapOpenings, bpfMapFragments,
 	bpfMapNatFlows, bpfMapNatWants, bpfMapNatSearchTimes, bpfMapNatScratches, bpfMapScratches, bpfMapDrops, bpfMapDeliveries,
 }
 

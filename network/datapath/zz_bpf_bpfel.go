@@ -416,6 +416,12 @@ const (
 	bpfNicFlagsNIC_NO_SERVICES          bpfNicFlags = 2
 )
 
+type bpfOpening struct {
+	_      structs.HostLayout
+	Origin uint32
+	Pad    uint32
+}
+
 type bpfPolicyPeer struct {
 	_     structs.HostLayout
 	Class uint32
@@ -601,6 +607,7 @@ const (
 	bpfMapNatWants             = "nat_wants"
 	bpfMapNats                 = "nats"
 	bpfMapNics                 = "nics"
+	bpfMapOpenings             = "openings"
 	bpfMapPolicyNumbers        = "policy_numbers"
 	bpfMapPolicyPeers          = "policy_peers"
 	bpfMapPolicyRules          = "policy_rules"
@@ -712,6 +719,7 @@ type bpfMapSpecs struct {
 	NatWants       *ebpf.MapSpec `ebpf:"nat_wants"`
 	Nats           *ebpf.MapSpec `ebpf:"nats"`
 	Nics           *ebpf.MapSpec `ebpf:"nics"`
+	Openings       *ebpf.MapSpec `ebpf:"openings"`
 	PolicyNumbers  *ebpf.MapSpec `ebpf:"policy_numbers"`
 	PolicyPeers    *ebpf.MapSpec `ebpf:"policy_peers"`
 	PolicyRules    *ebpf.MapSpec `ebpf:"policy_rules"`
@@ -793,6 +801,7 @@ type bpfMaps struct {
 	NatWants       *ebpf.Map `ebpf:"nat_wants"`
 	Nats           *ebpf.Map `ebpf:"nats"`
 	Nics           *ebpf.Map `ebpf:"nics"`
+	Openings       *ebpf.Map `ebpf:"openings"`
 	PolicyNumbers  *ebpf.Map `ebpf:"policy_numbers"`
 	PolicyPeers    *ebpf.Map `ebpf:"policy_peers"`
 	PolicyRules    *ebpf.Map `ebpf:"policy_rules"`
@@ -830,6 +839,7 @@ func (m *bpfMaps) Close() error {
 		m.NatWants,
 		m.Nats,
 		m.Nics,
+		m.Openings,
 		m.PolicyNumbers,
 		m.PolicyPeers,
 		m.PolicyRules,

@@ -81,24 +81,62 @@ static __always_inline int denied(enum flow_origin origin)
 	return origin == FLOW_IN ? DROP(DROP_POLICY_INGRESS) : DROP(DROP_POLICY_EGRESS);
 }
 
+/* Who began a TCP connection of an interface that had no policy: such an interface has no flows, and its first policy is to cut what
+ * it does not allow, and nothing else. Noted by each SYN, forgotten when others need the room. */
+struct opening {
+	LATER(__u64 later;)
+	__u32 origin; /* enum flow_origin */
+	__u32 pad;
+};
+
+MAP(openings, BPF_MAP_TYPE_LRU_HASH, struct flow_key, struct opening, 65536, 0);
+
+static __noinline int note_opening(const struct packet *p, const struct nic *nic, __u32 ifindex, enum flow_origin way)
+{
+	struct opening opening = { .origin = way };
+	struct flow_key key = {};
+	struct l4 l4 = {};
+
+	if (!p || !nic)
+		return DROP(DROP_KERNEL);
+	l4.source = p->source;
+	l4.destination = p->destination;
+	l4.source_port = p->source_port;
+	l4.destination_port = p->destination_port;
+	l4.protocol = p->protocol;
+	flow_key_of(&key, &l4, nic->vpc_id, ifindex, way);
+	bpf_map_update_elem(&openings, &key, &opening, BPF_ANY);
+	return 0;
+}
+
+/* Who began what a packet is of that is of no flow. What the interface sends in the middle of a connection that nothing is known of is
+ * rather an answer than the beginning of one: a connection that came in must not be kept alive as one that went out. */
+static __always_inline enum flow_origin origin_of(const struct nic *nic, const struct flow_key *key, const struct l4 *l4, enum flow_origin way)
+{
+	struct opening *opening;
+
+	if (l4->protocol != IPPROTO_TCP || opens(l4))
+		return way;
+	opening = bpf_map_lookup_elem(&openings, key);
+	if (opening)
+		return opening->origin;
+	if (way == FLOW_OUT && nic->ingress_policy != POLICY_NONE &&
+	    allows(nic->ingress_policy, key->remote.w[3], l4->protocol, key->local_port))
+		return FLOW_IN;
+	return way;
+}
+
 /* Decides about the first packet of a flow, or one of a flow that was forgotten. */
 static __always_inline int begin_flow(const struct nic *nic, const struct flow_key *key, const struct l4 *l4, enum flow_origin way, __u32 now)
 {
-	struct flow flow = { .origin = way, .match = l4->match, .last_seen = now };
-	__u32 policy = way == FLOW_IN ? nic->ingress_policy : nic->egress_policy;
+	struct flow flow = { .origin = origin_of(nic, key, l4, way), .match = l4->match, .last_seen = now };
+	__u32 policy = flow.origin == FLOW_IN ? nic->ingress_policy : nic->egress_policy;
 
-	/* What the interface sends in the middle of a connection is rather an answer than the beginning of one: a
-	 * connection that came in must not be kept alive as one that went out. */
-	if (way == FLOW_OUT && l4->protocol == IPPROTO_TCP && !opens(l4) && nic->ingress_policy != POLICY_NONE &&
-	    allows(nic->ingress_policy, key->remote.w[3], l4->protocol, key->local_port)) {
-		flow.origin = FLOW_IN;
-		flow.match = key->local_port;
-		flow.verdict = nic->ingress_policy;
-	} else {
-		if (!allows(policy, key->remote.w[3], l4->protocol, l4->match))
-			return denied(way);
-		flow.verdict = policy;
-	}
+	if (flow.origin != way)
+		flow.match = flow.origin == FLOW_IN ? key->local_port : key->remote_port;
+	if (!allows(policy, key->remote.w[3], l4->protocol, flow.match))
+		return denied(flow.origin);
+	flow.verdict = policy;
 	note_flags(&flow, l4, way);
 	bpf_map_update_elem(&flows, key, &flow, BPF_ANY);
 	return 0;
@@ -144,21 +182,28 @@ static __noinline int police(struct __sk_buff *skb, const struct packet *p, cons
 	return begin_flow(nic, &key, &l4, way, now);
 }
 
-static __always_inline bool is_policed(const struct packet *p, const struct nic *nic)
+/* Whether a policy is to be asked about a packet. */
+static __always_inline bool is_policed(const struct packet *p, const struct nic *nic, __u32 ifindex, enum flow_origin way)
 {
-	return (nic->ingress_policy | nic->egress_policy) && !p->exempt;
+	if (p->exempt)
+		return false;
+	if (nic->ingress_policy | nic->egress_policy)
+		return true;
+	if ((p->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN)
+		note_opening(p, nic, ifindex, way);
+	return false;
 }
 
 /* What an interface sends, before it leaves. */
 static __always_inline int police_egress(struct __sk_buff *skb, const struct packet *p, const struct nic *nic)
 {
-	return is_policed(p, nic) ? police(skb, p, nic, skb->ifindex, FLOW_OUT) : 0;
+	return is_policed(p, nic, skb->ifindex, FLOW_OUT) ? police(skb, p, nic, skb->ifindex, FLOW_OUT) : 0;
 }
 
 /* What is about to be delivered to an interface. It is the destination's drop: counted there, not where the packet came from. */
 static __always_inline int police_ingress(struct __sk_buff *skb, const struct packet *p, const struct nic *nic, __u32 ifindex)
 {
-	if (!is_policed(p, nic))
+	if (!is_policed(p, nic, ifindex, FLOW_IN))
 		return 0;
 	int error = police(skb, p, nic, ifindex, FLOW_IN);
 

@@ -327,6 +327,13 @@ type BpfNic struct {
 	EgressPolicy   uint32
 }
 
+type BpfOpening struct {
+	_      structs.HostLayout
+	Later  uint64
+	Origin uint32
+	Pad    uint32
+}
+
 type BpfPolicyPeer struct {
 	_     structs.HostLayout
 	Class uint32
@@ -463,6 +470,7 @@ const (
 	BpfMapNatWants             = "nat_wants"
 	BpfMapNats                 = "nats"
 	BpfMapNics                 = "nics"
+	BpfMapOpenings             = "openings"
 	BpfMapPolicyNumbers        = "policy_numbers"
 	BpfMapPolicyPeers          = "policy_peers"
 	BpfMapPolicyRules          = "policy_rules"
@@ -574,6 +582,7 @@ type BpfMapSpecs struct {
 	NatWants       *ebpf.MapSpec `ebpf:"nat_wants"`
 	Nats           *ebpf.MapSpec `ebpf:"nats"`
 	Nics           *ebpf.MapSpec `ebpf:"nics"`
+	Openings       *ebpf.MapSpec `ebpf:"openings"`
 	PolicyNumbers  *ebpf.MapSpec `ebpf:"policy_numbers"`
 	PolicyPeers    *ebpf.MapSpec `ebpf:"policy_peers"`
 	PolicyRules    *ebpf.MapSpec `ebpf:"policy_rules"`
@@ -655,6 +664,7 @@ type BpfMaps struct {
 	NatWants       *ebpf.Map `ebpf:"nat_wants"`
 	Nats           *ebpf.Map `ebpf:"nats"`
 	Nics           *ebpf.Map `ebpf:"nics"`
+	Openings       *ebpf.Map `ebpf:"openings"`
 	PolicyNumbers  *ebpf.Map `ebpf:"policy_numbers"`
 	PolicyPeers    *ebpf.Map `ebpf:"policy_peers"`
 	PolicyRules    *ebpf.Map `ebpf:"policy_rules"`
@@ -692,6 +702,7 @@ func (m *BpfMaps) Close() error {
 		m.NatWants,
 		m.Nats,
 		m.Nics,
+		m.Openings,
 		m.PolicyNumbers,
 		m.PolicyPeers,
 		m.PolicyRules,
