@@ -29,8 +29,8 @@ import (
 	"github.com/mnicloud/mnicloud/test/consistent"
 )
 
-// freeze keeps a part from mending anything until it is killed.
-func freeze(t *testing.T, part string) {
+// freeze keeps a part from mending anything until it is killed, which restarted does: it waits until the supervisor has started it again.
+func freeze(t *testing.T, part string) (restarted func()) {
 	t.Helper()
 	pid := mustParts(t)[part].PID
 	require.NoError(t, unix.Kill(pid, unix.SIGSTOP))
@@ -42,6 +42,17 @@ func freeze(t *testing.T, part string) {
 		}
 		return err
 	})
+	return func() {
+		t.Helper()
+		require.NoError(t, unix.Kill(pid, unix.SIGKILL))
+		eventually(t, part+" runs again", func(ctx context.Context) error {
+			now, err := parts(ctx)
+			if err == nil && now[part].PID == pid {
+				err = fmt.Errorf("%+v", now[part])
+			}
+			return err
+		})
+	}
 }
 
 // The tables of desired state, and what the checker calls them; policy_peers comes by itself, as the checker says one thing of a policy.
@@ -121,9 +132,9 @@ func TestTheCheckerTellsEachKindOfDamage(t *testing.T) {
 			return nil
 		})
 	}
-	mended := func() {
+	mended := func(restarted func()) {
 		t.Helper()
-		restart(t, netd, unix.SIGKILL)
+		restarted()
 		isConsistent(t)
 		works()
 	}
@@ -131,13 +142,13 @@ func TestTheCheckerTellsEachKindOfDamage(t *testing.T) {
 	layouts, err := filepath.Glob(filepath.Join(n.PinDir(), "maps", "*"))
 	require.NoError(t, err)
 	require.Len(t, layouts, 1)
-	freeze(t, netd)
+	restarted := freeze(t, netd)
 	for _, table := range checkedTables {
 		damage("a lost entry of "+table.name, []string{n.Name(), table.word}, func() { loseEntry(t, layouts[0], table.name) })
 	}
-	mended()
+	mended(restarted)
 
-	freeze(t, netd)
+	restarted = freeze(t, netd)
 	damage("a lost entry of policy_peers", []string{n.Name(), "policies"}, func() { loseEntry(t, layouts[0], "policy_peers") })
 	tables, err := datapath.Open(n.PinDir())
 	require.NoError(t, err)
@@ -169,12 +180,12 @@ func TestTheCheckerTellsEachKindOfDamage(t *testing.T) {
 		require.NoError(t, err)
 	})
 	require.NoError(t, tables.Close())
-	mended()
+	mended(restarted)
 
 	records, err := filepath.Glob(filepath.Join(n.StateDir(), "var/lib/mni-netd/attachments/*.json"))
 	require.NoError(t, err)
 	require.NotEmpty(t, records)
-	freeze(t, netd)
+	restarted = freeze(t, netd)
 	pins, err := filepath.Glob(filepath.Join(n.PinDir(), "links", "*"))
 	require.NoError(t, err)
 	if len(pins) > 0 { // with clsact there are none
@@ -200,7 +211,7 @@ func TestTheCheckerTellsEachKindOfDamage(t *testing.T) {
 			return err
 		}))
 	})
-	mended()
+	mended(restarted)
 
 	// A Pod's own end is its own.
 	inside := netns(t, client)
@@ -208,22 +219,22 @@ func TestTheCheckerTellsEachKindOfDamage(t *testing.T) {
 	newPod(t, client)
 	isConsistent(t)
 	inside = netns(t, client)
-	freeze(t, netd)
+	restarted = freeze(t, netd)
 	damage("a Pod whose link is gone", []string{"record of", "client", "has no link"}, func() {
 		require.NoError(t, inside.Do(func(ns.NetNS) error {
 			link, err := netlink.LinkByName("eth0")
 			return errors.Join(err, netlink.LinkDel(link))
 		}))
 	})
-	restart(t, netd, unix.SIGKILL)
+	restarted()
 	unattached(t, n, client)
 	newPod(t, client)
 	isConsistent(t)
-	freeze(t, netd)
+	restarted = freeze(t, netd)
 	damage("an attachment without its record", []string{"the link of", "has no record"}, func() {
 		require.NoError(t, os.Remove(recordOf(t, n, client)))
 	})
-	restart(t, netd, unix.SIGKILL)
+	restarted()
 	unattached(t, n, client)
 	newPod(t, client)
 	isConsistent(t)
@@ -231,7 +242,7 @@ func TestTheCheckerTellsEachKindOfDamage(t *testing.T) {
 
 	var leases netv1.IPLeaseList
 	require.NoError(t, kube.List(t.Context(), &leases))
-	freeze(t, "mni-cloud")
+	restarted = freeze(t, "mni-cloud")
 	for i := range leases.Items {
 		if lease := &leases.Items[i]; lease.Spec.Interface == string(client.UID) {
 			damage("the lost lease "+lease.Name, []string{"address " + lease.Name, "no lease"}, func() { require.NoError(t, kube.Delete(t.Context(), lease)) })
@@ -243,7 +254,7 @@ func TestTheCheckerTellsEachKindOfDamage(t *testing.T) {
 			}
 		}
 	}
-	restart(t, "mni-cloud", unix.SIGKILL)
+	restarted()
 	isConsistent(t)
 	works()
 }
