@@ -18,6 +18,7 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 
 	ctrv1 "github.com/mnicloud/mnicloud/services/ctr/api/v1alpha1"
 )
@@ -29,7 +30,22 @@ func netns(t *testing.T, container *ctrv1.Container) ns.NetNS {
 	if err != nil {
 		t.Fatal(err)
 	}
-	id = strings.TrimSpace(id)
+	return netnsOf(t, container.Name, strings.TrimSpace(id))
+}
+
+// podNetns is netns of a Pod with a shell.
+func podNetns(t *testing.T, pod *corev1.Pod) ns.NetNS {
+	t.Helper()
+	id, err := inPod(t.Context(), pod, "readlink", "/proc/self/ns/net")
+	if err != nil {
+		t.Fatalf("%v: %s", err, id)
+	}
+	return netnsOf(t, pod.Name, strings.TrimSpace(id))
+}
+
+// netnsOf opens the network namespace that a link in /proc is called, by any process in it.
+func netnsOf(t *testing.T, name, id string) ns.NetNS {
+	t.Helper()
 	links, err := filepath.Glob("/proc/[0-9]*/ns/net")
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +60,7 @@ func netns(t *testing.T, container *ctrv1.Container) ns.NetNS {
 			return opened
 		}
 	}
-	t.Fatalf("no process is in %s of %s", id, container.Name)
+	t.Fatalf("no process is in %s of %s", id, name)
 	return nil
 }
 

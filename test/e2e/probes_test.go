@@ -150,3 +150,51 @@ func TestTheKubeletReachesPodsOfTwoTenantsWithOneAddressOnOneNode(t *testing.T) 
 		}
 	})
 }
+
+// The command of an exec probe runs in the Container that it is of, and nowhere else: each Container knows a name that only its own probe asks for.
+func TestExecProbesRunInTheirOwnContainerAndRestartIt(t *testing.T) {
+	t.Parallel()
+	var well []*ctrv1.Container
+	for _, namespace := range []string{tenant(t, "exec-a"), tenant(t, "exec-b")} {
+		vpcWithSubnets(t, namespace)
+		container := shell(namespace, namespace+"-probed", "a", nodes[0])
+		container.Spec.Address = sharedAddress
+		container.Spec.Command = []string{"sh", "-c", "echo " + namespace + " > /dev/shm/name; exec sleep 1000000"}
+		container.Spec.Probes = &ctrv1.Probes{Liveness: &ctrv1.Probe{PeriodSeconds: 1, TimeoutSeconds: 10, Exec: &ctrv1.Exec{
+			Command: []string{"sh", "-c", "echo asked >> /dev/shm/asked; grep -qx " + namespace + " /dev/shm/name"},
+		}}}
+		create(t, container)
+		well = append(well, container)
+	}
+	ill := shell("exec-a", "ill", "b", nodes[0])
+	ill.Spec.Probes = &ctrv1.Probes{Liveness: &ctrv1.Probe{PeriodSeconds: 1, TimeoutSeconds: 10, FailureThreshold: 1, Exec: &ctrv1.Exec{Command: []string{"false"}}}}
+	create(t, ill)
+	ready(t, well...)
+	eventually(t, "the one whose probe fails is restarted", func(ctx context.Context) error {
+		if err := kube.Get(ctx, client.ObjectKeyFromObject(ill), ill); err != nil {
+			return err
+		}
+		if ill.Status.Restarts == 0 {
+			return fmt.Errorf("no restart: %+v", ill.Status)
+		}
+		return nil
+	})
+	for _, container := range well {
+		if container.Status.Address != sharedAddress {
+			t.Errorf("%s has address %s", container.Name, container.Status.Address)
+		}
+		eventually(t, container.Name+" was asked more often than would restart it", func(ctx context.Context) error {
+			out, err := in(ctx, container, "cat", "/dev/shm/asked")
+			if err == nil && strings.Count(out, "asked") <= 3 {
+				err = fmt.Errorf("asked %d times", strings.Count(out, "asked"))
+			}
+			return err
+		})
+		if err := kube.Get(t.Context(), client.ObjectKeyFromObject(container), container); err != nil {
+			t.Fatal(err)
+		}
+		if container.Status.Restarts != 0 {
+			t.Errorf("%s was restarted %d times", container.Name, container.Status.Restarts)
+		}
+	}
+}
