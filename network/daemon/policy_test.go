@@ -225,8 +225,10 @@ func TestNetworkPoliciesSelectPodsAcrossNodes(t *testing.T) {
 		require.Eventually(t, func() bool { return !talks(conn, 50*time.Millisecond) }, time.Second, time.Millisecond, what)
 		t.Logf("%s: cut after %v", what, time.Since(started))
 	}
+	first := c.opens(pods["batch"].inside, "198.18.0.6", 8080)
 	policy := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "deny"}}
 	c.create(policy)
+	cut(first, "by the first policy there is")
 	silent("web", "198.18.0.6")
 	silent("batch", "198.18.0.6")
 	everybody := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "everybody"}, Spec: networkingv1.NetworkPolicySpec{
