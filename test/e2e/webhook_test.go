@@ -48,8 +48,9 @@ func certified(t *testing.T, names []string, addresses []net.IP) (certificate tl
 	return tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw})
 }
 
-// refuser is a webhook on port 8443 of a network namespace that refuses all in its name.
-func refuser(t *testing.T, where ns.NetNS, name string, certificate tls.Certificate) {
+// refuser is a webhook on port 8443 of a network namespace that refuses all in its name. The test fails when it is asked about anything but
+// ConfigMaps of one namespace.
+func refuser(t *testing.T, where ns.NetNS, name, namespace string, certificate tls.Certificate) {
 	t.Helper()
 	var listener net.Listener
 	if err := where.Do(func(ns.NetNS) (err error) {
@@ -63,6 +64,9 @@ func refuser(t *testing.T, where ns.NetNS, name string, certificate tls.Certific
 		if err := json.NewDecoder(r.Body).Decode(&review); err != nil || review.Request == nil {
 			http.Error(w, fmt.Sprint("no review: ", err), http.StatusBadRequest)
 			return
+		}
+		if review.Request.Namespace != namespace || review.Request.Resource.Resource != "configmaps" {
+			t.Errorf("%s is asked about %s of namespace %s", name, review.Request.Resource.Resource, review.Request.Namespace)
 		}
 		review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Result: &metav1.Status{Message: "refused by " + name}}
 		_ = json.NewEncoder(w).Encode(review)
@@ -118,7 +122,7 @@ func TestTheAPIServerCallsAWebhookInAPod(t *testing.T) {
 	}
 	certificate, authority := certified(t, []string{service.Name + "." + plain + ".svc"}, addresses)
 	for i, pod := range pods {
-		refuser(t, podNetns(t, pod), pod.Name, certificate)
+		refuser(t, podNetns(t, pod), pod.Name, pod.Namespace, certificate)
 		how := admissionregistrationv1.WebhookClientConfig{CABundle: authority}
 		if i == 0 {
 			how.Service = &admissionregistrationv1.ServiceReference{Namespace: plain, Name: service.Name}
@@ -151,6 +155,10 @@ func TestTheAPIServerCallsAWebhookInAPod(t *testing.T) {
 		})
 	}
 
+	t.Run("no other namespace's are asked about", func(t *testing.T) {
+		create(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: tenant(t, "hooked-not"), Name: "free", Labels: map[string]string{"asked": "true"}}})
+	})
+
 	t.Run("a tenant makes no such configuration", func(t *testing.T) {
 		const people = `
 apiVersion: auth.mnicloud.jp/v1alpha1
@@ -182,11 +190,15 @@ spec: {members: [{user: hook-ada, role: owner}]}
 			_, err := ada.try(ctx, "", "mni-kube", "kubectl", "get", "vpc")
 			return err
 		})
-		for _, kind := range []string{"Validating", "Mutating"} {
-			document := `{apiVersion: admissionregistration.k8s.io/v1, kind: ` + kind + `WebhookConfiguration, metadata: {name: hook-ada}, webhooks: []}`
-			out, err := ada.try(t.Context(), document, "mni-kube", "kubectl", "create", "--validate=false", "-f", "-")
-			if err == nil || !strings.Contains(out, "forbidden") {
-				t.Errorf("a tenant's %s: %v; it should be forbidden:\n%s", kind, err, out)
+		for _, kind := range []string{"Validating", "Mutating"} { // by its path, as kubectl would look for the kind first and send nothing
+			document := `{"apiVersion": "admissionregistration.k8s.io/v1", "kind": "` + kind + `WebhookConfiguration", "metadata": {"name": "hook-ada"}, "webhooks": []}`
+			path := "/apis/admissionregistration.k8s.io/v1/" + strings.ToLower(kind) + "webhookconfigurations"
+			out, err := ada.try(t.Context(), document, "mni-kube", "kubectl", "create", "--raw", path, "-f", "-")
+			if err == nil || !strings.Contains(out, "(NotFound)") {
+				t.Errorf("a tenant's %s: %v; there should be no such resource:\n%s", kind, err, out)
+			}
+			if out, err := kubectl(t.Context(), "get", "--raw", path); err != nil || strings.Contains(out, "hook-ada") {
+				t.Errorf("the owner should see what there is at %s, and no %s of a tenant: %v\n%s", path, kind, err, out)
 			}
 		}
 	})
