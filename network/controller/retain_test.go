@@ -78,11 +78,15 @@ func TestPodsThatComeAndGoAtOnceLeaveEachRetainedInterfaceItsOneAddress(t *testi
 	ctx, stop := context.WithCancel(w.ctx)
 	var watching errgroup.Group
 	watching.Go(func() error {
-		for ctx.Err() == nil {
+		for {
 			var leases netv1.IPLeaseList
-			if err := w.List(ctx, &leases); ctx.Err() != nil {
-				break
-			} else if err != nil {
+			err := w.List(ctx, &leases)
+			select {
+			case <-ctx.Done():
+				return nil
+			default:
+			}
+			if err != nil {
 				return err
 			}
 			of := map[string]string{}
@@ -97,7 +101,6 @@ func TestPodsThatComeAndGoAtOnceLeaveEachRetainedInterfaceItsOneAddress(t *testi
 				of[key] = l.Spec.Address
 			}
 		}
-		return nil
 	})
 	t.Cleanup(stop)
 	pods := make([]*corev1.Pod, interfaces)

@@ -51,6 +51,14 @@ func (p *pod) churn(ctx context.Context, runtime chan struct{}, random *rand.Ran
 		<-time.After(10 * moment) // a runtime waits longer
 		return nil
 	}
+	enough := func() bool {
+		select {
+		case <-ctx.Done():
+			return true
+		default:
+			return false
+		}
+	}
 	for number := 0; ; number++ {
 		s := p.sandbox(number)
 		add := func() error { _, err := s.add(); return err }
@@ -61,7 +69,7 @@ func (p *pod) churn(ctx context.Context, runtime chan struct{}, random *rand.Ran
 			}
 			err = command(add)
 		}
-		if enough := ctx.Err() != nil; err == nil && attached && enough {
+		if err == nil && attached && enough() {
 			return s, failed, nil
 		}
 		if err != nil {
@@ -77,7 +85,7 @@ func (p *pod) churn(ctx context.Context, runtime chan struct{}, random *rand.Ran
 		if err := s.end(); err != nil {
 			return nil, failed, err
 		}
-		if enough := ctx.Err() != nil; !attached && enough {
+		if !attached && enough() {
 			return s, failed, nil
 		}
 	}

@@ -50,9 +50,21 @@ func freeze(t *testing.T, part string) (restarted func()) {
 
 // The tables of desired state, and what the checker calls them; policy_peers comes by itself, as the checker says one thing of a policy.
 var checkedTables = []struct{ name, word string }{
-	{"policy_rules", "policies"}, {"nics", "nics"}, {"endpoints", "endpoints"}, {"routes", "routes"}, {"subnets", "subnets"},
-	{"hops", "next hops"}, {"forwarders", "forwarders"}, {"members", "members"}, {"backends", "Services"}, {"services", "Services"},
-	{"externals", "external addresses"}, {"floatings", "FloatingIPs"}, {"nat_blocks", "ports of Subnets"}, {"nats", "ports of Subnets"}, {"port_blocks", "PortBlocks"},
+	{"policy_rules", "policies"},
+	{"nics", "nics"},
+	{"endpoints", "endpoints"},
+	{"routes", "routes"},
+	{"subnets", "subnets"},
+	{"hops", "next hops"},
+	{"forwarders", "forwarders"},
+	{"members", "members"},
+	{"backends", "Services"},
+	{"services", "Services"},
+	{"externals", "external addresses"},
+	{"floatings", "FloatingIPs"},
+	{"nat_blocks", "ports of Subnets"},
+	{"nats", "ports of Subnets"},
+	{"port_blocks", "PortBlocks"},
 }
 
 // loseEntry deletes one entry of a table that is pinned in a folder.
