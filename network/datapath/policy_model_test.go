@@ -145,6 +145,7 @@ type judge struct {
 	ingress, egress *Policy // nil: none
 	version         int
 	flows           map[string]*judgedFlow
+	openings        map[string]bool // of TCP connections that began while there was no policy: whether they came in
 }
 
 type judgedFlow struct {
@@ -169,13 +170,10 @@ func may(p *Policy, peer netip.Addr, protocol Protocol, match uint16) bool {
 
 // decide returns "", "policy_ingress" or "policy_egress".
 func (j *judge) decide(p modelPacket, in bool) string {
-	if j.ingress == nil && j.egress == nil {
-		return ""
-	}
-	peer, localPort := p.destination, p.sourcePort
+	peer, localPort, remotePort := p.destination, p.sourcePort, p.destinationPort
 	key := fmt.Sprint(p.protocol, p.destination, p.sourcePort, p.destinationPort)
 	if in {
-		peer, localPort = p.source, p.destinationPort
+		peer, localPort, remotePort = p.source, p.destinationPort, p.sourcePort
 		key = fmt.Sprint(p.protocol, p.source, p.destinationPort, p.sourcePort)
 	}
 	match := p.destinationPort
@@ -192,6 +190,12 @@ func (j *judge) decide(p modelPacket, in bool) string {
 		return j.egress
 	}
 	opens := p.protocol == TCP && p.flags.SYN && !p.flags.ACK
+	if j.ingress == nil && j.egress == nil {
+		if opens {
+			j.openings[key] = in
+		}
+		return ""
+	}
 	if f := j.flows[key]; f != nil {
 		if f.version != j.version {
 			f.cut, f.version = !may(of(f.in), peer, p.protocol, f.match), j.version
@@ -206,10 +210,18 @@ func (j *judge) decide(p modelPacket, in bool) string {
 		}
 	}
 	f := &judgedFlow{in: in, version: j.version, match: match}
-	if !in && p.protocol == TCP && !opens && j.ingress != nil && may(j.ingress, peer, TCP, localPort) {
-		f.in, f.match = true, localPort
-	} else if !may(of(in), peer, p.protocol, match) {
-		return names[in]
+	if p.protocol == TCP && !opens {
+		if began, ok := j.openings[key]; ok {
+			f.in, f.match = began, remotePort
+		} else if !in && j.ingress != nil && may(j.ingress, peer, TCP, localPort) {
+			f.in = true
+		}
+		if f.in {
+			f.match = localPort
+		}
+	}
+	if !may(of(f.in), peer, p.protocol, f.match) {
+		return names[f.in]
 	}
 	f.note(p, in)
 	j.flows[key] = f
@@ -247,7 +259,7 @@ func TestEveryPacketIsJudgedAsTheModelJudges(t *testing.T) {
 		pods := []*pod{c.a1, c.a2, c.a3, c.a4, c.nodes[0].pod(7, 1001, "10.0.1.13")}
 		judges := map[*pod]*judge{}
 		for _, p := range pods {
-			judges[p] = &judge{flows: map[string]*judgedFlow{}}
+			judges[p] = &judge{flows: map[string]*judgedFlow{}, openings: map[string]bool{}}
 		}
 		verdicts := map[string]int{}
 		for i := range packets {
