@@ -253,9 +253,11 @@ func TestAStartOnTwoThousandInterfacesAsksForListsOnly(t *testing.T) {
 		w.erase("/registry/pods/"+ns+"/", "/registry/net.mnicloud.jp/networkinterfaces/", "/registry/net.mnicloud.jp/ipleases/")
 	})
 	w.store(n, func(i int) []client.Object { return w.inUse(ns, i, subnet, home) })
-	var nics netv1.NetworkInterfaceList
-	require.NoError(t, w.List(w.ctx, &nics, client.MatchingLabels(ipam.Labels(subnet.Spec.VPC, subnet.Name)))) // other tests' may still go
-	require.Len(t, nics.Items, n)
+	w.eventually("the API server has seen all that was stored past it", func() bool {
+		var nics netv1.NetworkInterfaceList
+		require.NoError(t, w.List(w.ctx, &nics, client.MatchingLabels(ipam.Labels(subnet.Spec.VPC, subnet.Name))))
+		return len(nics.Items) == n
+	})
 	requests, writes := w.countRequests(), new(counting)
 	w.wrap = writes.around
 	w.start()
